@@ -1,0 +1,34 @@
+#pragma once
+/// @file
+/// Errors that a user can cause and mend, and the exit codes of the program.
+
+#include <stdexcept>
+#include <string>
+
+namespace scape {
+
+/// Exit codes, the same on every rank and so of the launcher. `scape --help` lists them.
+enum class ExitCode : int {
+    done = 0,       ///< finished, or stopped in good order with more to do
+    fault = 1,      ///< a fault of the program
+    usage = 2,      ///< command line or deck
+    data = 3,       ///< data or checkpoint
+    complete = 4,   ///< nothing to do: the run is complete
+    numbers = 5,    ///< non-finite for too long, or replicas differ
+    lost = 6,       ///< a rank or the network was lost
+    resources = 7,  ///< disk or memory
+};
+
+/// What is wrong, the value seen, the value allowed, where, and what to do: one message for a
+/// person, and the exit code that the program ends with.
+class user_error : public std::runtime_error {
+   public:
+    user_error(ExitCode code, const std::string& message)
+        : std::runtime_error(message), code_(code) {}
+    ExitCode code() const { return code_; }
+
+   private:
+    ExitCode code_;
+};
+
+}  // namespace scape

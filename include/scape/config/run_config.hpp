@@ -1,0 +1,124 @@
+#pragma once
+/// @file
+/// Everything a deck can say, as typed structs. The keys, their defaults, ranges and help are
+/// declared once, in src/config/keys.cpp; these are the values.
+
+#include <scape/base/types.hpp>
+
+#include <string>
+#include <vector>
+
+namespace scape::config {
+
+struct RunSection {
+    std::string dir = "runs/default";
+    Index seed = 1;
+    std::string wall_limit = "0";
+};
+
+enum class Family { gpt, llama };
+enum class Recompute { none, layer };
+enum class Precision { fp32 };
+
+struct ModelConfig {
+    Family family = Family::gpt;
+    Index layers = 12;
+    Index width = 768;
+    Index heads = 12;
+    Index kv_heads = 0;   ///< llama; 0 = heads
+    Index ffn_width = 0;  ///< 0 = 4 width (gpt), 8/3 width rounded up to 64 (llama)
+    Index max_seq_len = 1024;
+    Index vocab = 256;
+    Index vocab_multiple = 64;  ///< stored rows are padded up to a multiple of this
+    bool tied = true;
+    double rope_base = 10000.0;
+    double norm_eps = 1e-5;
+    Recompute recompute = Recompute::none;
+    double init_std = 0.02;
+    Precision precision = Precision::fp32;
+    double logits_chunk_mb = 64;  ///< at most this much memory for a chunk of logits
+
+    Index head_dim() const { return width / heads; }
+    Index padded_vocab() const { return round_up(vocab, vocab_multiple); }
+};
+
+enum class DataFormat { text, raw_u16, raw_u32, synthetic };
+
+struct DataSection {
+    DataFormat format = DataFormat::synthetic;
+    std::string train;
+    std::string valid;
+    std::string split = "949,50,1";
+    Index ignore_token = -1;  ///< targets equal to it do not count; -1 = none
+};
+
+struct TrainSection {
+    Index steps = 1000;
+    Index global_batch = 32;
+    Index micro_batch = 8;
+    Index seq_len = 256;
+};
+
+enum class OptimizerKind { adamw, adams };
+enum class ScheduleKind { cosine, linear, constant };
+
+struct OptimizerSection {
+    OptimizerKind kind = OptimizerKind::adamw;
+    double lr = 1e-3;
+    double min_lr = 1e-4;
+    ScheduleKind schedule = ScheduleKind::cosine;
+    Index warmup_steps = 50;
+    Index decay_steps = 0;  ///< 0 = train.steps
+    double beta1 = 0.9;
+    double beta2 = 0.95;
+    double eps = 1e-8;
+    double weight_decay = 0.1;
+    double clip_norm = 1.0;
+    bool bias_correction = true;
+};
+
+enum class CommBackend { automatic, self, mpi };
+
+struct CommSection {
+    CommBackend backend = CommBackend::automatic;
+    double bucket_mb = 25;
+};
+
+struct EvalSection {
+    Index every = 100;
+    Index batches = 10;
+};
+
+enum class Resume { automatic, required, never };
+
+struct CheckpointSection {
+    Index every = 500;
+    Resume resume = Resume::automatic;
+    std::string init_from;
+    Index keep_last = 2;
+    Index keep_every = 0;
+};
+
+struct CheckSection {
+    Index hash_every = 100;
+    Index skip_nonfinite = 3;
+};
+
+struct MetricsSection {
+    double peak_tflops = 0;
+};
+
+struct RunConfig {
+    RunSection run;
+    ModelConfig model;
+    DataSection data;
+    TrainSection train;
+    OptimizerSection optimizer;
+    CommSection comm;
+    EvalSection eval;
+    CheckpointSection checkpoint;
+    CheckSection check;
+    MetricsSection metrics;
+};
+
+}  // namespace scape::config

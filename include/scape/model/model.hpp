@@ -1,0 +1,78 @@
+#pragma once
+/// @file
+/// A language model as the trainer sees it: one flat layout of parameters, and a pass over a
+/// micro-batch in three calls. It knows nothing of ranks, optimizers or files.
+
+#include <scape/base/flat_layout.hpp>
+#include <scape/base/types.hpp>
+#include <scape/config/run_config.hpp>
+
+#include <functional>
+#include <memory>
+
+namespace scape::model {
+
+/// What the trainer hangs into a pass, so that communication overlaps with it. Offsets are elements
+/// of the flat buffer; because tensors lie in forward order, one number says it all.
+struct Hooks {
+    /// The parameters before `end` are about to be used.
+    std::function<void(Index end)> before_use = [](Index) {};
+    /// The gradients from `begin` on will not change any more in this micro-batch.
+    std::function<void(Index begin)> gradients_final = [](Index) {};
+};
+
+/// A micro-batch on the device. tokens, targets (B T), row by row; targets hold ignored_target
+/// where nothing is to be predicted.
+struct Batch {
+    Span<const Token> tokens;
+    Span<const Token> targets;
+    Index batch = 0;  // B
+    Index seq = 0;    // T
+};
+
+/// How a tensor starts.
+struct Init {
+    double stddev = 0;  ///< normal(0, stddev)
+    double value = 0;   ///< constant, used where stddev = 0
+};
+
+/// T: element type of parameters and activations. Gradients are fp32.
+/// Conventions: parameters' gradients are +=, activations' gradients are overwritten.
+template <class T>
+class Model {
+   public:
+    virtual ~Model() = default;
+
+    virtual const FlatLayout& layout() const = 0;
+    /// How tensor i of the layout starts (GPT-2's scheme; projections into the residual stream are
+    /// divided by sqrt(2 layers)).
+    virtual Init init(int tensor) const = 0;
+
+    /// Allocates the arena for micro-batches of up to batch x seq tokens. Once, before any pass.
+    virtual void allocate(Index batch, Index seq) = 0;
+    virtual Index activation_bytes(Index batch, Index seq) const = 0;
+
+    /// The flat buffers that all passes read and add to, layout().extent() elements or more.
+    virtual void bind(Span<const T> parameters, Span<float> gradients) = 0;
+
+    /// Embedding and layers. `keep` = activations are kept for backward.
+    virtual void forward(const Exec& exec, const Batch& batch, bool keep, const Hooks& hooks) = 0;
+    /// loss[0] += sum of the losses of the unmasked targets. With grad_scale != 0 the head's
+    /// backward runs in the same pass over the logits, chunk by chunk, with gradients scaled by it.
+    virtual void loss(const Exec& exec, const Batch& batch, float grad_scale, Span<double> loss,
+                      const Hooks& hooks) = 0;
+    /// Layers and embedding, backwards, after forward(keep) and loss(grad_scale != 0).
+    virtual void backward(const Exec& exec, const Batch& batch, const Hooks& hooks) = 0;
+
+    /// After forward: logits (vocab) of one position (row = b * seq + t), fp32.
+    virtual void logits(const Exec& exec, const Batch& batch, Index row, Span<float> out) = 0;
+};
+
+/// The family that the deck asks for.
+template <class T>
+std::unique_ptr<Model<T>> make_model(const config::ModelConfig& config);
+
+/// The layout alone, without buffers: for dry runs, inspection and sharding.
+FlatLayout make_layout(const config::ModelConfig& config);
+
+}  // namespace scape::model
