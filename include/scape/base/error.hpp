@@ -31,4 +31,11 @@ class user_error : public std::runtime_error {
     ExitCode code_;
 };
 
+/// The same, thrown on every rank alike (after the ranks agreed): rank 0 prints it, all end in good
+/// order. A plain user_error inside a parallel run is one rank's alone, and ends the others.
+class agreed_error : public user_error {
+   public:
+    using user_error::user_error;
+};
+
 }  // namespace scape
