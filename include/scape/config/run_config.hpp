@@ -14,6 +14,8 @@ struct RunSection {
     std::string dir = "runs/default";
     Index seed = 1;
     std::string wall_limit = "0";
+
+    bool operator==(const RunSection&) const = default;
 };
 
 enum class Family { gpt, llama };
@@ -40,6 +42,8 @@ struct ModelConfig {
 
     Index head_dim() const { return width / heads; }
     Index padded_vocab() const { return round_up(vocab, vocab_multiple); }
+
+    bool operator==(const ModelConfig&) const = default;
 };
 
 enum class DataFormat { text, raw_u16, raw_u32, synthetic };
@@ -50,6 +54,8 @@ struct DataSection {
     std::string valid;
     std::string split = "949,50,1";
     Index ignore_token = -1;  ///< targets equal to it do not count; -1 = none
+
+    bool operator==(const DataSection&) const = default;
 };
 
 struct TrainSection {
@@ -57,6 +63,8 @@ struct TrainSection {
     Index global_batch = 32;
     Index micro_batch = 8;
     Index seq_len = 256;
+
+    bool operator==(const TrainSection&) const = default;
 };
 
 enum class OptimizerKind { adamw, adams };
@@ -75,6 +83,8 @@ struct OptimizerSection {
     double weight_decay = 0.1;
     double clip_norm = 1.0;
     bool bias_correction = true;
+
+    bool operator==(const OptimizerSection&) const = default;
 };
 
 enum class CommBackend { automatic, self, mpi };
@@ -82,11 +92,15 @@ enum class CommBackend { automatic, self, mpi };
 struct CommSection {
     CommBackend backend = CommBackend::automatic;
     double bucket_mb = 25;
+
+    bool operator==(const CommSection&) const = default;
 };
 
 struct EvalSection {
     Index every = 100;
     Index batches = 10;
+
+    bool operator==(const EvalSection&) const = default;
 };
 
 enum class Resume { automatic, required, never };
@@ -97,15 +111,21 @@ struct CheckpointSection {
     std::string init_from;
     Index keep_last = 2;
     Index keep_every = 0;
+
+    bool operator==(const CheckpointSection&) const = default;
 };
 
 struct CheckSection {
     Index hash_every = 100;
     Index skip_nonfinite = 3;
+
+    bool operator==(const CheckSection&) const = default;
 };
 
 struct MetricsSection {
     double peak_tflops = 0;
+
+    bool operator==(const MetricsSection&) const = default;
 };
 
 struct RunConfig {
@@ -119,6 +139,25 @@ struct RunConfig {
     CheckpointSection checkpoint;
     CheckSection check;
     MetricsSection metrics;
+
+    bool operator==(const RunConfig&) const = default;
 };
+
+/// Replaces the automatic values of model.kv_heads and model.ffn_width (0) by the numbers they
+/// stand for. load_deck has done it.
+void resolve_defaults(RunConfig& config);
+
+/// Horizon of the learning-rate schedule: optimizer.decay_steps, or train.steps where that is 0.
+/// Not resolved when the deck is read, because train.steps may be extended later.
+inline Index decay_steps(const RunConfig& config) {
+    return config.optimizer.decay_steps > 0 ? config.optimizer.decay_steps : config.train.steps;
+}
+
+/// Micro-batches that each of P ranks runs through per step:
+/// train.global_batch = ranks x train.micro_batch x accumulation. validate() has made sure that it
+/// divides.
+inline Index accumulation(const RunConfig& config, int ranks) {
+    return config.train.global_batch / (ranks * config.train.micro_batch);
+}
 
 }  // namespace scape::config
