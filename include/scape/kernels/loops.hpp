@@ -9,11 +9,13 @@
 /// On a device an element is a thread's and a row a team's, with neighbouring threads on
 /// neighbouring columns. On a host the inner loop is a plain loop for the vectoriser, and rows (or
 /// chunks of elements) are what threads share. f is a KOKKOS_LAMBDA; what is passed to row.each and
-/// the others is a plain [&] lambda. Sums have a fixed order in any one build.
+/// the others is a plain [&] lambda. A sum is formed in the type that its lambda returns (float or
+/// double) and has a fixed order in any one build.
 
 #include <scape/base/types.hpp>
 
 #include <string>
+#include <type_traits>
 
 namespace scape::kernels {
 
@@ -33,32 +35,61 @@ struct ChunkOfElements {
     }
 };
 
+/// Running sums or maxima of a host loop, side by side, and then folded in halves: the vectoriser
+/// keeps them in a few registers, no addition waits for the one before, and the order does not
+/// depend on the width of the machine's vectors.
+template <class S>
+struct Lanes {
+    static constexpr Index count = 64;
+    S lane[count];
+
+    KOKKOS_FORCEINLINE_FUNCTION explicit Lanes(S start) {
+        for (Index l = 0; l < count; ++l) lane[l] = start;
+    }
+    /// f(running value of a lane, j) for all j in [0, n): j goes to lane j % count.
+    template <class F>
+    KOKKOS_FORCEINLINE_FUNCTION void walk(Index n, const F& f) {
+        const Index whole = n / count * count;
+        for (Index j = 0; j < whole; j += count) {
+#pragma omp simd
+            for (Index l = 0; l < count; ++l) lane[l] = f(lane[l], j + l);
+        }
+#pragma omp simd
+        for (Index j = whole; j < n; ++j) lane[j - whole] = f(lane[j - whole], j);
+    }
+    template <class F, Index half = count / 2>
+    KOKKOS_FORCEINLINE_FUNCTION S fold(const F& f) {
+        for (Index l = 0; l < half; ++l) lane[l] = f(lane[l], lane[l + half]);
+        if constexpr (half > 1) {
+            return fold<F, half / 2>(f);
+        } else {
+            return lane[0];
+        }
+    }
+};
+
 struct HostRow {
     template <class G>
-    KOKKOS_INLINE_FUNCTION void each(Index n, const G& g) const {
+    KOKKOS_FORCEINLINE_FUNCTION void each(Index n, const G& g) const {
 #pragma omp simd
         for (Index j = 0; j < n; ++j) g(j);
     }
     template <class G>
-    KOKKOS_INLINE_FUNCTION float sum(Index n, const G& g) const {
-        float total = 0;
-#pragma omp simd reduction(+ : total)
-        for (Index j = 0; j < n; ++j) total += g(j);
-        return total;
+    KOKKOS_FORCEINLINE_FUNCTION auto sum(Index n, const G& g) const {
+        using S = decltype(g(n));
+        Lanes<S> lanes(0);
+        lanes.walk(n, [&](S t, Index j) { return t + g(j); });
+        return lanes.fold([](S a, S b) { return a + b; });
     }
     template <class G>
-    KOKKOS_INLINE_FUNCTION float max(Index n, const G& g) const {
-        float most = -3.402823466e38f;
-#pragma omp simd reduction(max : most)
-        for (Index j = 0; j < n; ++j) {
-            const float x = g(j);
-            most = x > most ? x : most;
-        }
-        return most;
+    KOKKOS_FORCEINLINE_FUNCTION float max(Index n, const G& g) const {
+        const auto larger = [](float a, float b) { return b > a ? b : a; };
+        Lanes<float> lanes(-3.402823466e38f);
+        lanes.walk(n, [&](float m, Index j) { return larger(m, g(j)); });
+        return lanes.fold(larger);
     }
-    /// f() by one thread of the row.
     template <class G>
-    KOKKOS_INLINE_FUNCTION void once(const G& g) const {
+    KOKKOS_FORCEINLINE_FUNCTION void once(const G& g) const {
         g();
     }
 };
@@ -72,10 +103,11 @@ struct TeamRow {
         team.team_barrier();
     }
     template <class G>
-    KOKKOS_INLINE_FUNCTION float sum(Index n, const G& g) const {
-        float total = 0;
+    KOKKOS_INLINE_FUNCTION auto sum(Index n, const G& g) const {
+        using S = decltype(g(n));
+        S total = 0;
         Kokkos::parallel_reduce(
-            Kokkos::TeamThreadRange(team, n), [&](Index j, float& t) { t += g(j); }, total);
+            Kokkos::TeamThreadRange(team, n), [&](Index j, S& t) { t += g(j); }, total);
         return total;
     }
     template <class G>
@@ -136,9 +168,9 @@ void for_each_row(const Exec& exec, const std::string& label, Index rows, const 
         Kokkos::parallel_for(label, range(exec, rows), detail::RowOnHost<F>{f});
     } else {
         if (rows == 0) return;
-        Kokkos::parallel_for(
-            label, Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(rows), Kokkos::AUTO),
-            detail::RowOnTeam<F>{f});
+        Kokkos::parallel_for(label,
+                             Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(rows), Kokkos::AUTO),
+                             detail::RowOnTeam<F>{f});
     }
 }
 

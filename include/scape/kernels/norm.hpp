@@ -17,8 +17,7 @@ void layer_norm_forward(const Exec& exec, Mat<const T> x, Span<const T> gain, Sp
 template <class T>
 void layer_norm_backward(const Exec& exec, Mat<const T> x, Span<const T> gain,
                          Span<const float> mean, Span<const float> rstd, Mat<const T> d_y,
-                         Mat<T> d_x, Span<float> d_gain, Span<float> d_bias,
-                         Span<float> workspace);
+                         Mat<T> d_x, Span<float> d_gain, Span<float> d_bias, Span<float> workspace);
 
 /// y = x rstd gain,  rstd = 1/sqrt(mean(x^2) + eps)
 template <class T>
@@ -26,9 +25,8 @@ void rms_norm_forward(const Exec& exec, Mat<const T> x, Span<const T> gain, floa
                       Span<float> rstd);
 /// d_x +=, d_gain +=, as above.
 template <class T>
-void rms_norm_backward(const Exec& exec, Mat<const T> x, Span<const T> gain,
-                       Span<const float> rstd, Mat<const T> d_y, Mat<T> d_x, Span<float> d_gain,
-                       Span<float> workspace);
+void rms_norm_backward(const Exec& exec, Mat<const T> x, Span<const T> gain, Span<const float> rstd,
+                       Mat<const T> d_y, Mat<T> d_x, Span<float> d_gain, Span<float> workspace);
 
 /// Elements of the workspace of both backward kernels: partial column sums, added in a fixed order
 /// so that results are reproducible.

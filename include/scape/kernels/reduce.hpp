@@ -12,8 +12,11 @@ void add_pieces(const Exec& exec, Span<float> mine, Span<const float> others, in
                 float scale);
 
 /// Sum of squares in double, added to result[0] on the device. The order of addition depends on
-/// x.extent(0) alone. NaN and Inf come through.
-void add_sum_of_squares(const Exec& exec, Span<const float> x, Span<double> result);
+/// x.extent(0) alone. NaN and Inf come through. workspace: sum_workspace(x.extent(0)) elements.
+void add_sum_of_squares(const Exec& exec, Span<const float> x, Span<double> result,
+                        Span<double> workspace);
+/// Partial sums of n elements; does not fall as n grows, and never more than 1024.
+Index sum_workspace(Index n);
 
 /// 64-bit hash of the bits of x that depends on every element and its position; blocking.
 std::uint64_t hash_bits(const Exec& exec, Span<const float> x);
