@@ -4,21 +4,30 @@
 ///
 /// Conventions of every call here:
 ///  - all ranks of the communicator make the same calls in the same order with the same sizes;
+///    Pendings may be awaited in any order;
 ///  - buffers in `Memory` are read when the work queued on `ready` so far is done (a host back end
 ///    fences it, a stream back end makes its stream wait), and must stay untouched until the
 ///    Pending is done; `Pending::wait(exec)` makes work queued on `exec` afterwards see the result;
 ///  - sums are never formed by the network: pieces travel, and the owner adds them in rank order,
-///    so results are reproducible and every rank sends exactly (P-1)/P of a buffer.
+///    so results are reproducible and every rank sends exactly (P-1)/P of a buffer;
+///  - sizes that do not fit throw std::logic_error, a network that fails user_error
+///  (ExitCode::lost).
 
+#include <scape/base/error.hpp>
 #include <scape/base/types.hpp>
 
+#include <exception>
 #include <memory>
+#include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace scape::comm {
 
-/// A collective under way. Movable; dropping one that is not done waits for it.
+/// A collective under way. Movable; dropping one that is not done waits for it, except while an
+/// exception is on its way: the other ranks may then never do their part, and the back end gives
+/// up after a few seconds, so that the error is reported instead of a hang.
 class Pending {
    public:
     struct Work {
@@ -39,6 +48,7 @@ class Pending {
     explicit operator bool() const { return work_ != nullptr; }
 
    private:
+    void drop();
     std::unique_ptr<Work> work_;
 };
 
@@ -67,7 +77,8 @@ class Communicator {
     /// In place: `buffer` is P equal pieces, the caller has filled its own, all others arrive.
     virtual Pending all_gather(const Exec& ready, Bytes buffer) = 0;
 
-    /// Host memory, a few numbers: `all` receives every rank's `mine`, in rank order.
+    /// Host memory, a few numbers: `all` receives every rank's `mine`, in rank order. `mine` is
+    /// copied; `all` must live, untouched, until the Pending is done.
     virtual Pending all_gather_host(const std::vector<double>& mine, std::vector<double>& all) = 0;
 
     /// Host memory, blocking: `bytes` of `root` arrive everywhere.
@@ -88,20 +99,46 @@ class Communicator {
     bool any(bool mine) { return all_reduce_max(mine ? 1 : 0) > 0; }
 };
 
-/// Runs `work` on every rank. If it throws user_error anywhere, every rank throws one with the
-/// message (and code) of the lowest failing rank, so that all end alike and one message is printed.
+/// What went wrong on one rank; `failed` false: nothing.
+struct Failure {
+    bool failed = false;
+    ExitCode code = ExitCode::fault;
+    std::string message;
+};
+
+/// Every rank brings its own; if any failed, every rank throws an agreed_error with the message and
+/// code of the lowest failing rank. Blocking.
+void agree(Communicator& comm, const Failure& mine);
+
+/// Runs `work` on every rank. If it throws anywhere, every rank throws an agreed_error with
+/// the message (and code) of the lowest failing rank, so that all end alike and one message is
+/// printed. Exceptions other than user_error count as a fault of the program (lack of memory:
+/// resources). `work` must not communicate: a rank that fails would leave the others waiting inside
+/// it.
 template <class Work>
-void together(Communicator& comm, Work&& work);
+void together(Communicator& comm, Work&& work) {
+    Failure mine;
+    try {
+        std::forward<Work>(work)();
+    } catch (const user_error& e) {
+        mine = {true, e.code(), e.what()};
+    } catch (const std::bad_alloc& e) {
+        mine = {true, ExitCode::resources, std::string("out of memory: ") + e.what()};
+    } catch (const std::exception& e) {
+        mine = {true, ExitCode::fault, e.what()};
+    }
+    agree(comm, mine);
+}
 
 /// One rank, no network.
 std::unique_ptr<Communicator> make_self();
 
 /// What a collective has cost so far.
 struct Traffic {
-    std::string collective;   ///< "all_to_all", "all_gather", "host"
+    std::string collective;  ///< "all_to_all", "all_gather", "host"
     Index calls = 0;
-    Index bytes_sent = 0;     ///< by this rank
-    double seconds = 0;       ///< from begin to the end of wait, as far as the caller waited
+    Index bytes_sent = 0;  ///< by this rank, to others
+    double seconds = 0;    ///< that the caller spent in beginning, testing and awaiting it
 };
 
 }  // namespace scape::comm
