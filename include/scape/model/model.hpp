@@ -6,6 +6,7 @@
 #include <scape/base/flat_layout.hpp>
 #include <scape/base/types.hpp>
 #include <scape/config/run_config.hpp>
+#include <scape/model/parameters.hpp>
 
 #include <functional>
 #include <memory>
@@ -30,13 +31,7 @@ struct Batch {
     Index seq = 0;    // T
 };
 
-/// How a tensor starts.
-struct Init {
-    double stddev = 0;  ///< normal(0, stddev)
-    double value = 0;   ///< constant, used where stddev = 0
-};
-
-/// T: element type of parameters and activations. Gradients are fp32.
+/// T: element type of parameters and activations. Gradients of parameters are fp32.
 /// Conventions: parameters' gradients are +=, activations' gradients are overwritten.
 template <class T>
 class Model {
@@ -48,14 +43,18 @@ class Model {
     /// divided by sqrt(2 layers)).
     virtual Init init(int tensor) const = 0;
 
-    /// Allocates the arena for micro-batches of up to batch x seq tokens. Once, before any pass.
-    virtual void allocate(Index batch, Index seq) = 0;
-    virtual Index activation_bytes(Index batch, Index seq) const = 0;
+    /// Allocates the arena for micro-batches of up to batch x seq tokens, seq <= max_seq_len. Once,
+    /// before any pass. `backward` = false: buffers for forward, loss(grad_scale = 0) and logits
+    /// alone. Throws user_error (resources) when there is not enough memory.
+    virtual void allocate(Index batch, Index seq, bool backward = true) = 0;
+    /// Exactly what allocate would take.
+    virtual Index activation_bytes(Index batch, Index seq, bool backward = true) const = 0;
 
     /// The flat buffers that all passes read and add to, layout().extent() elements or more.
+    /// `gradients` may be empty where no pass runs backward.
     virtual void bind(Span<const T> parameters, Span<float> gradients) = 0;
 
-    /// Embedding and layers. `keep` = activations are kept for backward.
+    /// Embedding, layers and final norm. `keep` = activations are kept for backward.
     virtual void forward(const Exec& exec, const Batch& batch, bool keep, const Hooks& hooks) = 0;
     /// loss[0] += sum of the losses of the unmasked targets. With grad_scale != 0 the head's
     /// backward runs in the same pass over the logits, chunk by chunk, with gradients scaled by it.
@@ -68,7 +67,7 @@ class Model {
     virtual void logits(const Exec& exec, const Batch& batch, Index row, Span<float> out) = 0;
 };
 
-/// The family that the deck asks for.
+/// The family that the deck asks for. Throws as `dimensions` does.
 template <class T>
 std::unique_ptr<Model<T>> make_model(const config::ModelConfig& config);
 
