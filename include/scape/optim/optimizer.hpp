@@ -14,9 +14,9 @@ namespace scape::optim {
 
 /// Numbers of one step, the same on every rank.
 struct StepNumbers {
-    Index step = 1;       ///< t, from 1
-    float lr = 0;         ///< eta
-    float grad_scale = 1; ///< clip coefficient
+    Index step = 1;        ///< t, from 1
+    float lr = 0;          ///< eta
+    float grad_scale = 1;  ///< clip coefficient
 };
 
 /// One named array of optimizer state over the shard, element for element (checkpoints store it per
@@ -29,14 +29,18 @@ struct State {
 class Optimizer {
    public:
     virtual ~Optimizer() = default;
-    /// Updates the weights of one slice.   w, gradient: the slice; the state is the optimizer's own.
-    virtual void update(const Exec& exec, const StepNumbers& numbers, const Slice& slice, bool decay,
-                        Span<float> w, Span<const float> gradient) = 0;
+    /// Updates the weights of one slice.   w, gradient: the slice; the state is the optimizer's
+    /// own.
+    virtual void update(const Exec& exec, const StepNumbers& numbers, const Slice& slice,
+                        bool decay, Span<float> w, Span<const float> gradient) = 0;
     virtual std::vector<State> state() = 0;
 };
 
 /// AdamW (arXiv 1711.05101) or AdamS (arXiv 2505.16363), as the deck asks.
 std::unique_ptr<Optimizer> make_optimizer(const config::OptimizerSection& config,
                                           Index shard_extent);
+
+/// How many arrays of shard_extent floats that optimizer keeps.
+Index state_arrays(config::OptimizerKind kind);
 
 }  // namespace scape::optim
