@@ -1,0 +1,146 @@
+#include "commands.hpp"
+#include "region_timer.hpp"
+#include "session.hpp"
+
+#include <scape/config/deck.hpp>
+#include <scape/config/launcher.hpp>
+#include <scape/config/validate.hpp>
+#include <scape/data/dataset.hpp>
+#include <scape/kernels/gemm.hpp>
+#include <scape/model/flops.hpp>
+#include <scape/train/trainer.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace scape::apps {
+
+namespace {
+
+/// FLOPs of the matrix products of one rank's share of a step, by the part that does them.
+struct Work {
+    double layers = 0;     // one of: forward, input gradient, weight gradient
+    double head = 0;       // the same
+    double attention = 0;  // forward; backward does 2.5 times that with the recomputed scores
+};
+
+Work work_of_step(const config::RunConfig& config, int ranks) {
+    const config::ModelConfig& m = config.model;
+    const double tokens =
+        static_cast<double>(config.train.global_batch / ranks * config.train.seq_len);
+    Work w;
+    w.head = 2.0 * static_cast<double>(m.width * m.padded_vocab()) * tokens;
+    const double all_products =
+        model::flops_per_token(m, 0) / 3 * tokens;  // a sequence of length 0 has no attention
+    w.layers = all_products - 2.0 * static_cast<double>(m.width * m.vocab) * tokens;
+    w.attention = (model::flops_per_token(m, config.train.seq_len) - model::flops_per_token(m, 0)) /
+                  3 * tokens;
+    return w;
+}
+
+void print_row(const std::string& name, double seconds, double step_seconds, double flops,
+               double peak_gflops) {
+    fmt::print("{:<34}{:>9.1f} ms {:>6.1f} %", name, 1e3 * seconds, 100 * seconds / step_seconds);
+    if (flops > 0)
+        fmt::print("{:>9.0f} GFLOP/s{:>6.0f} % of peak", 1e-9 * flops / seconds,
+                   100e-9 * flops / seconds / peak_gflops);
+    fmt::print("\n");
+}
+
+void print_table(const RegionSeconds& t, const Work& w, double step_seconds, double peak_gflops) {
+    const auto row = [&](const std::string& name, const std::string& part, double flops = 0) {
+        const double seconds = seconds_of(t, part);
+        if (seconds > 0) print_row(name, seconds, step_seconds, flops, peak_gflops);
+    };
+    row("forward", "scape::forward");
+    row("backward (with the loss)", "scape::backward");
+    row("exchange, not overlapped", "scape::exchange");
+    row("update", "scape::update");
+    fmt::print("of these, matrix products:\n");
+    row("  layers, forward", "scape::model::linear", w.layers);
+    row("  layers, input gradient", "scape::model::linear_input_gradient", w.layers);
+    row("  layers, weight gradient", "scape::model::linear_weight_gradient", w.layers);
+    row("  head, logits", "scape::model::head_linear", w.head);
+    row("  head, input gradient", "scape::model::head_linear_input_gradient", w.head);
+    row("  head, weight gradient", "scape::model::head_linear_weight_gradient", w.head);
+    row("  attention, forward", "scape::kernels::attention_forward", w.attention);
+    row("  attention, backward", "scape::kernels::attention_backward", 2.5 * w.attention);
+    fmt::print("and kernels:\n");
+    std::map<std::string, double> kernels;
+    for (const auto& [path, seconds] : t) {
+        const std::string last = path.substr(path.rfind('/') + 1);
+        if ((last.starts_with("scape::kernels::") || last.starts_with("scape::optim::")) &&
+            last.find("attention") == std::string::npos)
+            kernels[last] += seconds;
+    }
+    std::vector<std::pair<double, std::string>> by_time;
+    for (const auto& [name, seconds] : kernels) by_time.emplace_back(seconds, name);
+    std::sort(by_time.rbegin(), by_time.rend());
+    for (const auto& [seconds, name] : by_time)
+        if (seconds > 0.001 * step_seconds) print_row("  " + name, seconds, step_seconds, 0, 0);
+}
+
+}  // namespace
+
+ExitCode bench_step(const BenchStepOptions& options, Arguments arguments) {
+    const config::LoadedDeck deck =
+        config::load_deck(options.deck, config::as_overrides(options.overrides));
+    config::validate(deck, config::ranks_from_launcher());
+    config::RunConfig config = deck.config;
+    config.check.hash_every = 0;  // not a part of most steps
+
+    Session session(config.comm.backend, &arguments.argc, &arguments.argv);
+    return session.run([&] {
+        comm::Communicator& comm = session.comm();
+        data::Dataset dataset;
+        comm::together(comm, [&] { dataset = data::open_dataset(config); });
+        train::Trainer trainer(config, comm, dataset, session.exec());
+        trainer.start_fresh();
+
+        // Plain steps for the time that counts, then steps under the region timer for its parts.
+        std::vector<double> seconds;
+        std::vector<double> wait;
+        trainer.step(false);  // warms up
+        for (int i = 0; i < options.repeats; ++i) {
+            const train::StepRecord r = trainer.step(false);
+            seconds.push_back(r.seconds);
+            wait.push_back(r.wait_seconds);
+        }
+        std::vector<RegionSeconds> parts;
+        {
+            RegionTimer timer;
+            for (int i = 0; i < options.repeats; ++i) {
+                trainer.step(false);
+                parts.push_back(timer.take());
+            }
+        }
+        constexpr double milliseconds = 500;
+        comm.barrier();  // all ranks measure the peak at the same time, as they compute
+        const double peak = kernels::measure_gemm_gflops(session.exec(), milliseconds);
+        comm.barrier();
+        if (!session.lead()) return ExitCode::done;
+
+        const auto median = [](std::vector<double> v) {
+            std::nth_element(v.begin(), v.begin() + v.size() / 2, v.end());
+            return v[v.size() / 2];
+        };
+        const double step_seconds = median(seconds);
+        const train::StepCost cost = train::step_cost(config, comm.size());
+        const double share_flops = cost.step_flops / comm.size();
+        for (const std::string& note : session.machine_notes()) fmt::print("{}\n", note);
+        fmt::print("{}\nrank 0 of {}; medians of {} repeats\n\n", train::describe(cost, config),
+                   comm.size(), options.repeats);
+        print_row("step", step_seconds, step_seconds, share_flops, peak);
+        print_row("of it, blocked on the network", median(wait), step_seconds, 0, 0);
+        fmt::print("{:<34}{:>9.1f} ms {:>6.1f} %   (all its FLOPs at the measured peak of {:.0f} "
+                   "GFLOP/s)\n",
+                   "matrix products alone", 1e-6 * share_flops / peak,
+                   1e-7 * share_flops / peak / step_seconds, peak);
+        const RegionSeconds times = medians(parts);
+        print_table(times, work_of_step(config, comm.size()), seconds_of(times, "scape::step"), peak);
+        return ExitCode::done;
+    });
+}
+
+}  // namespace scape::apps

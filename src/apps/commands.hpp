@@ -1,0 +1,55 @@
+#pragma once
+/// @file
+/// The subcommands of `scape`. Each gets its parsed options and returns an exit code; errors are
+/// user_error, printed by main.
+
+#include <scape/base/error.hpp>
+
+#include <string>
+#include <vector>
+
+namespace scape::apps {
+
+/// argc, argv as main got them, for MPI and Kokkos.
+struct Arguments {
+    int argc;
+    char** argv;
+};
+
+struct TrainOptions {
+    std::string deck;
+    std::vector<std::string> overrides;     // section.key=value
+    std::vector<std::string> allow_change;  // keys
+    bool dry_run = false;
+    int ranks = 0;  // for a dry run: as if started with that many
+};
+ExitCode train(const TrainOptions& options, Arguments arguments);
+
+struct GenerateOptions {
+    std::string checkpoint;  // file or run directory
+    std::string prompt;      // text, for byte vocabularies
+    std::vector<int> prompt_ids;
+    int tokens = 200;
+    double temperature = 0.8;
+    int top_k = 40;
+    unsigned long seed = 1;
+};
+ExitCode generate(const GenerateOptions& options, Arguments arguments);
+
+struct EvalOptions {
+    std::string checkpoint;
+    std::string deck;
+    std::vector<std::string> overrides;
+};
+ExitCode eval(const EvalOptions& options, Arguments arguments);
+
+ExitCode diag(Arguments arguments);
+
+struct BenchStepOptions {
+    std::string deck;
+    std::vector<std::string> overrides;
+    int repeats = 5;
+};
+ExitCode bench_step(const BenchStepOptions& options, Arguments arguments);
+
+}  // namespace scape::apps

@@ -1,0 +1,139 @@
+// scape: language-model pre-training with extremely sparse communication.
+
+#include "commands.hpp"
+#include "session.hpp"
+
+#include <scape/base/error.hpp>
+#include <scape/config/keys.hpp>
+#include <scape/config/launcher.hpp>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <new>
+#include <thread>
+
+namespace {
+
+using namespace scape;
+using namespace scape::apps;
+
+constexpr const char* exit_codes = R"(
+Exit codes, the same on every rank:
+  0  done, or stopped in good order with more to do
+  1  a fault of the program
+  2  command line or deck
+  3  data or checkpoint
+  4  nothing to do: the run is complete
+  5  numbers: not finite for too long, or replicas differ
+  6  a rank or the network was lost
+  7  disk or memory
+)";
+
+/// Every rank found the same mistake by itself: the first one says so. The others wait a moment,
+/// because some launchers end all ranks as soon as one has failed.
+int fail_alike(int code, const std::string& message) {
+    if (config::rank_from_launcher() == 0)
+        fmt::print(stderr, "scape: {}\n", message);
+    else
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    // 1. The command line
+    CLI::App app{"scape: language-model pre-training with extremely sparse communication", "scape"};
+    app.set_version_flag("--version", SCAPE_VERSION);
+    app.footer(exit_codes);
+    app.require_subcommand(1);
+    std::function<ExitCode()> command;
+
+    TrainOptions train_options;
+    CLI::App* sub = app.add_subcommand("train", "Train the model that a deck describes");
+    sub->add_option("deck", train_options.deck, "Deck (TOML), see inputs/")->required();
+    sub->add_option("overrides", train_options.overrides, "section.key=value, over the deck's");
+    sub->add_flag("--dry-run", train_options.dry_run,
+                  "Print the resolved deck and what a step costs, and exit");
+    sub->add_option("--ranks", train_options.ranks, "For --dry-run: as if on that many ranks")
+        ->check(CLI::PositiveNumber);
+    sub->add_option("--allow-change", train_options.allow_change,
+                    "On resume: a key whose change is meant, e.g. data.train");
+    sub->callback([&] { command = [&] { return train(train_options, {argc, argv}); }; });
+
+    GenerateOptions generate_options;
+    sub = app.add_subcommand("generate", "Write text with a trained model");
+    sub->add_option("checkpoint", generate_options.checkpoint, "Checkpoint file or run directory")
+        ->required();
+    sub->add_option("--prompt", generate_options.prompt, "Text to go on from");
+    sub->add_option("--prompt-ids", generate_options.prompt_ids,
+                    "The same as token ids, for vocabularies other than bytes");
+    sub->add_option("--tokens", generate_options.tokens, "How many tokens to write")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    sub->add_option("--temperature", generate_options.temperature, "0 takes the likeliest token")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    sub->add_option("--top-k", generate_options.top_k, "Among that many likeliest; 0 = all")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    sub->add_option("--seed", generate_options.seed, "Of the draws")->capture_default_str();
+    sub->callback([&] { command = [&] { return generate(generate_options, {argc, argv}); }; });
+
+    EvalOptions eval_options;
+    sub = app.add_subcommand("eval", "Validation loss of a checkpoint on a deck's data");
+    sub->add_option("checkpoint", eval_options.checkpoint, "Checkpoint file or run directory")
+        ->required();
+    sub->add_option("deck", eval_options.deck, "Deck whose [data], [train] and [eval] count")
+        ->required();
+    sub->add_option("overrides", eval_options.overrides, "section.key=value, over the deck's");
+    sub->callback([&] { command = [&] { return eval(eval_options, {argc, argv}); }; });
+
+    sub = app.add_subcommand("diag", "What this build and this machine have");
+    sub->callback([&] { command = [&] { return diag({argc, argv}); }; });
+
+    sub = app.add_subcommand("keys", "All deck keys with type, range, default and meaning");
+    sub->callback([&] {
+        command = [] {
+            fmt::print("{}", config::describe_keys());
+            return ExitCode::done;
+        };
+    });
+
+    BenchStepOptions bench_options;
+    CLI::App* bench = app.add_subcommand("bench", "Measurements");
+    bench->require_subcommand(1);
+    sub = bench->add_subcommand("step", "Time the parts of a training step");
+    sub->add_option("deck", bench_options.deck, "Deck, e.g. inputs/bench-gpt2-124m.toml")
+        ->required();
+    sub->add_option("overrides", bench_options.overrides, "section.key=value, over the deck's");
+    sub->add_option("--repeats", bench_options.repeats, "Steps that are timed")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    sub->callback([&] { command = [&] { return bench_step(bench_options, {argc, argv}); }; });
+
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+        if (config::rank_from_launcher() == 0) app.exit(e);
+        return static_cast<int>(ExitCode::usage);
+    }
+
+    // 2. The command. What a single rank of several suffers alone has been dealt with by the
+    //    session; what arrives here has befallen all ranks alike.
+    try {
+        return static_cast<int>(command());
+    } catch (const user_error& e) {
+        return fail_alike(static_cast<int>(e.code()), e.what());
+    } catch (const std::bad_alloc&) {
+        return fail_alike(static_cast<int>(ExitCode::resources), out_of_memory);
+    } catch (const std::exception& e) {
+        return fail_alike(static_cast<int>(ExitCode::fault),
+                          fmt::format("fault of the program: {}", e.what()));
+    }
+}
