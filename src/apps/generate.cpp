@@ -1,6 +1,7 @@
 #include "commands.hpp"
 #include "session.hpp"
 
+#include <scape/base/fence.hpp>
 #include <scape/base/random.hpp>
 #include <scape/config/deck.hpp>
 #include <scape/io/checkpoint.hpp>
@@ -24,11 +25,12 @@ std::vector<Token> prompt_tokens(const GenerateOptions& options, const config::R
     std::vector<Token> tokens(options.prompt_ids.begin(), options.prompt_ids.end());
     if (tokens.empty()) {
         if (config.data.format != config::DataFormat::text)
-            throw user_error(ExitCode::usage,
-                             fmt::format("this model's vocabulary of {} tokens is not bytes, so text "
-                                         "cannot be turned into tokens here; give the token ids: "
-                                         "--prompt-ids 464 3290",
-                                         vocab));
+            throw user_error(
+                ExitCode::usage,
+                fmt::format("this model's vocabulary of {} tokens is not bytes, so text "
+                            "cannot be turned into tokens here; give the token ids: "
+                            "--prompt-ids 464 3290",
+                            vocab));
         for (const char c : options.prompt) tokens.push_back(static_cast<unsigned char>(c));
     }
     if (tokens.empty())
@@ -49,9 +51,8 @@ Token draw(const HostVec<float>& logits, const GenerateOptions& options, double 
         return logits(a) != logits(b) ? logits(a) > logits(b) : a < b;
     };
     const std::size_t k = options.temperature <= 0 ? 1
-                          : options.top_k > 0
-                              ? std::min<std::size_t>(options.top_k, order.size())
-                              : order.size();
+                          : options.top_k > 0 ? std::min<std::size_t>(options.top_k, order.size())
+                                              : order.size();
     std::partial_sort(order.begin(), order.begin() + k, order.end(), larger);
     std::vector<double> cumulative(k);
     double sum = 0;
@@ -104,7 +105,7 @@ ExitCode generate(const GenerateOptions& options, Arguments arguments) {
         model->forward(exec, batch, false, {});
         model->logits(exec, batch, length - 1, logits);
         Kokkos::deep_copy(exec, logits_host, logits);
-        exec.fence();
+        fence(exec, "scape::apps::logits");
         const std::uint64_t bits = uniform_bits(options.seed, stream_of("generate"), i);
         const Token next = draw(logits_host, options, static_cast<double>(bits >> 11) * 0x1p-53);
         text.push_back(next);

@@ -1,5 +1,7 @@
 #include "region_timer.hpp"
 
+#include <scape/base/fence.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -25,13 +27,12 @@ struct Listener {
 } listener;
 
 void fence_device() {
-    if constexpr (!exec_is_host) Exec().fence();
+    if constexpr (!exec_is_host) fence(Exec(), "scape::apps::region_timer");
 }
 
 void begin(const char* name) {
     fence_device();
-    const std::string path =
-        listener.open.empty() ? name : listener.open.back().path + "/" + name;
+    const std::string path = listener.open.empty() ? name : listener.open.back().path + "/" + name;
     listener.open.push_back({path, Clock::now()});
 }
 
@@ -47,7 +48,9 @@ void begin_kernel(const char* name, const std::uint32_t, std::uint64_t* id) {
     *id = 0;
     begin(name);
 }
-void end_kernel(const std::uint64_t) { end(); }
+void end_kernel(const std::uint64_t) {
+    end();
+}
 
 }  // namespace
 
@@ -75,7 +78,9 @@ RegionTimer::~RegionTimer() {
     listener.active = false;
 }
 
-RegionSeconds RegionTimer::take() { return std::exchange(listener.seconds, {}); }
+RegionSeconds RegionTimer::take() {
+    return std::exchange(listener.seconds, {});
+}
 
 RegionSeconds medians(const std::vector<RegionSeconds>& repeats) {
     std::set<std::string> paths;

@@ -1,6 +1,6 @@
 #include "mpi_transfer.hpp"
 
-#include <scape/comm/fence.hpp>
+#include <scape/base/fence.hpp>
 
 #include <fmt/format.h>
 

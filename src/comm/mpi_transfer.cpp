@@ -1,7 +1,7 @@
 #include "mpi_transfer.hpp"
 
+#include <scape/base/fence.hpp>
 #include <scape/base/profiling.hpp>
-#include <scape/comm/fence.hpp>
 
 #include <algorithm>
 #include <chrono>

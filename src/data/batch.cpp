@@ -1,5 +1,7 @@
 #include <scape/data/batch.hpp>
 
+#include <scape/base/fence.hpp>
+
 #include <stdexcept>
 
 namespace scape::data {
@@ -26,7 +28,7 @@ Index BatchLoader::fill(const Exec& exec, const TokenStream& stream, Index first
                                std::to_string(seq_len_) + " tokens, asked for " +
                                std::to_string(count) + " x " + std::to_string(stream.seq_len()));
     }
-    if constexpr (!exec_is_host) exec.fence();
+    if constexpr (!exec_is_host) fence(exec, "scape::data::staging");
 
     hash_ = 0;
     Index unmasked = 0;

@@ -1,9 +1,11 @@
+#include <scape/model/llama.hpp>
+
+#include <scape/base/fence.hpp>
 #include <scape/kernels/attention.hpp>
 #include <scape/kernels/embedding.hpp>
 #include <scape/kernels/norm.hpp>
 #include <scape/kernels/pointwise.hpp>
 #include <scape/model/linear.hpp>
-#include <scape/model/llama.hpp>
 
 #include <fmt/format.h>
 
@@ -47,7 +49,7 @@ template <class T>
 void Llama<T>::fill_tables() {
     const Exec exec;
     k::rope_table(exec, this->config().rope_base, this->activations().rope_table);
-    exec.fence();  // passes may use another instance
+    fence(exec, "scape::model::rope_table");  // passes may use another instance
 }
 
 template <class T>

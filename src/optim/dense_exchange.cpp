@@ -1,5 +1,5 @@
+#include <scape/base/fence.hpp>
 #include <scape/base/profiling.hpp>
-#include <scape/comm/fence.hpp>
 #include <scape/kernels/reduce.hpp>
 #include <scape/optim/dense_exchange.hpp>
 
@@ -18,11 +18,9 @@ DenseExchange::DenseExchange(comm::Communicator& communicator, const Sharding& s
       gradients_(gradients),
       unsent_(sharding.buckets()),
       gathering_(sharding.buckets()),
-      squares_("scape::optim::sum_of_squares", 1),
       partial_squares_("scape::optim::partial_squares",
                        static_cast<std::size_t>(
-                           kernels::sum_workspace(sharding.largest_bucket() / sharding.ranks()))),
-      squares_host_(Kokkos::create_mirror_view(squares_)) {
+                           kernels::sum_workspace(sharding.largest_bucket() / sharding.ranks()))) {
     const auto whole = static_cast<std::size_t>(sharding.extent());
     if (sharding.ranks() != communicator.size() || parameters.extent(0) != whole ||
         gradients.extent(0) != whole || buffers < 1) {
@@ -91,14 +89,10 @@ void DenseExchange::finish_reduce(const Exec& exec) {
     while (!reducing_.empty()) finish_oldest(exec);
 }
 
-double DenseExchange::sum_of_squares(const Exec& exec) {
-    Kokkos::deep_copy(exec, squares_, 0.0);
+void DenseExchange::add_sum_of_squares(const Exec& exec, Span<double> result) {
     for (int b = 0; b < sharding_.buckets(); ++b) {
-        kernels::add_sum_of_squares(exec, my_gradient(b), squares_, partial_squares_);
+        kernels::add_sum_of_squares(exec, my_gradient(b), result, partial_squares_);
     }
-    Kokkos::deep_copy(exec, squares_host_, squares_);
-    comm::fence(exec, "scape::optim::sum_of_squares");
-    return squares_host_(0);
 }
 
 void DenseExchange::gather_begin(const Exec& exec, int bucket) {

@@ -1,4 +1,6 @@
 #include <scape/train/evaluator.hpp>
+
+#include <scape/base/fence.hpp>
 #include <scape/train/micro_batch.hpp>
 
 #include <algorithm>
@@ -25,7 +27,7 @@ Evaluation evaluate(const Exec& exec, model::Model<float>& model, comm::Communic
     double loss_sum = 0;
     const HostVec<double> on_host(&loss_sum, 1);
     Kokkos::deep_copy(exec, on_host, loss);
-    exec.fence();
+    fence(exec, "scape::train::evaluate");
     const auto sums = comm.all_reduce_sum({loss_sum, static_cast<double>(targets)});
     return {sums[0] / std::max(sums[1], 1.0), static_cast<Index>(sums[1]), samples};
 }

@@ -1,6 +1,7 @@
 #include <scape/train/trainer.hpp>
 
 #include <scape/base/error.hpp>
+#include <scape/base/fence.hpp>
 #include <scape/config/deck.hpp>
 #include <scape/kernels/pointwise.hpp>
 #include <scape/kernels/reduce.hpp>
@@ -37,8 +38,6 @@ Trainer::Trainer(const config::RunConfig& config, comm::Communicator& comm,
       gradients_("scape::train::gradients", sharding_.extent()),
       sums_("scape::train::sums", 2),
       sums_host_("scape::train::sums_host", 2),
-      sums_workspace_("scape::train::sums_workspace",
-                      kernels::sum_workspace(sharding_.shard_piece(0).size())),
       exchange_(comm_, sharding_, parameters_, gradients_),
       optimizer_(optim::make_optimizer(config.optimizer, sharding_.shard_extent())),
       loader_(config.train.global_batch / comm.size(), config.train.seq_len) {
@@ -68,8 +67,7 @@ StepRecord Trainer::step(bool stop_wanted) {
     const Index targets =
         loader_.fill(exec_, *dataset_.train, samples_ + comm_.rank() * share, share);
     std::vector<double> targets_of_rank;
-    comm::Pending counting =
-        comm_.all_gather_host({static_cast<double>(targets)}, targets_of_rank);
+    comm::Pending counting = comm_.all_gather_host({static_cast<double>(targets)}, targets_of_rank);
 
     // forward and backward, micro-batch by micro-batch; gradients leave during the last backward
     kernels::fill_zero<float>(exec_, gradients_);
@@ -130,7 +128,7 @@ StepRecord Trainer::step(bool stop_wanted) {
                         t, skipped_in_a_row_, config_.check.skip_nonfinite));
     if (config_.check.hash_every > 0 && t % config_.check.hash_every == 0) check_replicas();
 
-    exec_.fence();
+    fence(exec_, "scape::train::step");  // so that the seconds are those of the whole step
     StepRecord record;
     record.step = t;
     record.loss = agreed.loss_sum / all_targets;
@@ -150,11 +148,9 @@ StepRecord Trainer::step(bool stop_wanted) {
 /// One exchange of a few numbers: the gradient's norm and the loss of the whole batch, and with
 /// them the flags that all ranks must see alike. Sums are formed in rank order on every rank.
 Trainer::Agreed Trainer::agree(bool stop_wanted) {
-    for (int b = 0; b < sharding_.buckets(); ++b)
-        kernels::add_sum_of_squares(exec_, exchange_.my_gradient(b), slice(sums_, 1, 2),
-                                    sums_workspace_);
+    exchange_.add_sum_of_squares(exec_, slice(sums_, 1, 2));
     Kokkos::deep_copy(exec_, sums_host_, sums_);
-    exec_.fence();
+    fence(exec_, "scape::train::agree");
     // A double carries 53 bits exactly, so a 64-bit hash travels as two halves.
     const std::uint64_t hash = loader_.hash();
     const auto sums = comm_.all_reduce_sum({sums_host_(0), sums_host_(1), stop_wanted ? 1.0 : 0.0,
@@ -194,29 +190,34 @@ Span<const float> Trainer::parameters() {
     return parameters_;
 }
 
-std::uint64_t Trainer::parameter_hash() { return kernels::hash_bits(exec_, parameters()); }
+std::uint64_t Trainer::parameter_hash() {
+    return kernels::hash_bits(exec_, parameters());
+}
 
 void Trainer::check_replicas() {
     const std::uint64_t hash = parameter_hash();  // in two halves, as in agree()
     std::vector<double> all;
-    comm_.all_gather_host({static_cast<double>(hash >> 32), static_cast<double>(hash & 0xffffffffu)},
-                          all)
+    comm_
+        .all_gather_host({static_cast<double>(hash >> 32), static_cast<double>(hash & 0xffffffffu)},
+                         all)
         .wait(exec_);
     for (int r = 1; r < comm_.size(); ++r)
         if (all[2 * r] != all[0] || all[2 * r + 1] != all[1])
             throw agreed_error(
                 ExitCode::numbers,
-                fmt::format("step {}: the parameters of rank {} differ from those of rank 0. A rank "
-                            "computes or communicates wrongly; resume from the last checkpoint, "
-                            "and check the node of that rank.",
-                            step_, r));
+                fmt::format(
+                    "step {}: the parameters of rank {} differ from those of rank 0. A rank "
+                    "computes or communicates wrongly; resume from the last checkpoint, "
+                    "and check the node of that rank.",
+                    step_, r));
 }
 
 MemoryAccount Trainer::memory() const {
     MemoryAccount m;
     m.parameters = parameters_.span() * sizeof(float);
     m.gradients = gradients_.span() * sizeof(float);
-    for (const optim::State& s : optimizer_->state()) m.optimizer += s.values.span() * sizeof(float);
+    for (const optim::State& s : optimizer_->state())
+        m.optimizer += s.values.span() * sizeof(float);
     m.activations = model_->activation_bytes(config_.train.micro_batch, config_.train.seq_len);
     m.exchange = exchange_.buffer_bytes();
     return m;
@@ -234,7 +235,7 @@ void Trainer::start_fresh() {
             layout(), [this](int tensor) { return model_->init(tensor); },
             static_cast<std::uint64_t>(config_.run.seed), piece, values);
         Kokkos::deep_copy(exec_, exchange_.my_weights(b), values);
-        exec_.fence();  // `host` is filled again for the next bucket
+        fence(exec_, "scape::train::initial");  // `host` is filled again for the next bucket
         exchange_.gather_begin(exec_, b);
     }
     exchange_.finish_gathers(exec_);

@@ -7,6 +7,7 @@
 //     all-gather                            before               after
 //         rank 0    | w |   | w |   |                   | w | w | w | w |
 //         rank 1    |   | w |   | w |                   | w | w | w | w |
+#include "optim/local_squares.hpp"
 #include "support/catch.hpp"
 #include "support/compare.hpp"
 
@@ -180,13 +181,13 @@ TEST_CASE("sum of squares of the own pieces, the same bits every time") {
         for (int b = 0; b < rig.sharding.buckets(); ++b) {
             for (const float g : to_host(rig.exchange.my_gradient(b))) wanted += double(g) * g;
         }
-        const double first = sum_of_squares(Exec(), rig.exchange);
+        const double first = test::local_squares(rig.exchange);
         CHECK(first == Approx(wanted).epsilon(1e-12));
-        CHECK(sum_of_squares(Exec(), rig.exchange) == first);
+        CHECK(test::local_squares(rig.exchange) == first);
     }
     Rig rig(*comm, {{1009}, 1, 2});
     rig.exchange.finish_reduce(Exec());
-    CHECK(std::isnan(sum_of_squares(Exec(), rig.exchange)));  // the rig starts with NaN
+    CHECK(std::isnan(test::local_squares(rig.exchange)));  // the rig starts with NaN
 }
 
 TEST_CASE("a step that was given up leaves nothing behind") {

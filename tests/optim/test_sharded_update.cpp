@@ -2,6 +2,7 @@
 // training step without a model.
 //
 //     gradients (all ranks) ─ reduce-scatter ─ norm, clip ─ update of own slices ─ all-gather
+#include "optim/local_squares.hpp"
 #include "support/catch.hpp"
 #include "support/compare.hpp"
 
@@ -55,7 +56,7 @@ std::vector<float> train(comm::Communicator& comm, config::OptimizerKind kind, I
         exchange.begin_step();
         exchange.gradients_final(exec, layout.tensor("w").offset);
         exchange.finish_reduce(exec);
-        const double squares = comm.all_reduce_sum({sum_of_squares(exec, exchange)})[0];
+        const double squares = comm.all_reduce_sum({test::local_squares(exchange)})[0];
         StepNumbers numbers{t, 1e-3f, 1.f};
         if (max_norm > 0)
             numbers.grad_scale =

@@ -87,6 +87,10 @@ endif()
 # --- Small libraries -------------------------------------------------------------------------
 find_package(fmt REQUIRED)
 scape_add_interface(scape::fmt LIBRARIES fmt::fmt)
+if("CUDA" IN_LIST scape_kokkos_devices)
+  # fmt 9 checks format strings in a way that nvcc 13 does not compile as C++20.
+  target_compile_definitions(scape_fmt INTERFACE FMT_USE_CONSTEXPR=1)
+endif()
 find_package(nlohmann_json REQUIRED)
 scape_add_interface(scape::json LIBRARIES nlohmann_json::nlohmann_json)
 find_package(CLI11 REQUIRED)

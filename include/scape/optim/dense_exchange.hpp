@@ -44,9 +44,9 @@ class DenseExchange {
     /// This rank's own piece of a bucket.
     Span<float> my_gradient(int bucket) const { return own(gradients_, bucket); }
     Span<float> my_weights(int bucket) const { return own(parameters_, bucket); }
-    /// Sum of the squares of my_gradient of all buckets, in double, in a fixed order. Blocking: one
-    /// copy to the host. NaN and Inf come through.
-    double sum_of_squares(const Exec& exec);
+    /// result[0] += sum of the squares of my_gradient of all buckets, in double, in a fixed order,
+    /// on the device: the local part of the squared global norm. NaN and Inf come through.
+    void add_sum_of_squares(const Exec& exec, Span<double> result);
 
     void gather_begin(const Exec& exec, int bucket);
     /// Waits for the gathers of the buckets that begin before element `end`.
@@ -86,15 +86,8 @@ class DenseExchange {
     std::deque<Reduction> reducing_;  // oldest first
     int unsent_;                      // buckets [0, unsent_) are not begun
     std::vector<comm::Pending> gathering_;
-    Vec<double> squares_;          // (1)
     Vec<double> partial_squares_;  // workspace of one piece
-    Kokkos::View<double*, Memory>::HostMirror squares_host_;
     double wait_seconds_ = 0;
 };
-
-/// The local part of the squared global norm; the caller adds the ranks' parts.
-inline double sum_of_squares(const Exec& exec, DenseExchange& exchange) {
-    return exchange.sum_of_squares(exec);
-}
 
 }  // namespace scape::optim

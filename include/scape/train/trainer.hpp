@@ -74,20 +74,19 @@ class Trainer {
     std::unique_ptr<model::Model<float>> model_;
     const Sharding sharding_;
     const std::vector<Slice> slices_;  // of this rank, in buffer order
-    const Vec<float> parameters_;      // (sharding extent): the replica; the own pieces are the master
-    const Vec<float> gradients_;       // (sharding extent)
-    const Vec<double> sums_;           // [0] loss, [1] squares of the gradient
+    const Vec<float> parameters_;  // (sharding extent): the replica; the own pieces are the master
+    const Vec<float> gradients_;   // (sharding extent)
+    const Vec<double> sums_;       // [0] loss, [1] squares of the gradient
     const HostVec<double> sums_host_;
-    const Vec<double> sums_workspace_;
     optim::DenseExchange exchange_;
     std::unique_ptr<optim::Optimizer> optimizer_;
     data::BatchLoader loader_;
-    model::Hooks awaiting_;            // parameters are awaited where they are used
-    model::Hooks exchanging_;          // and gradients leave when they are final
+    model::Hooks awaiting_;    // parameters are awaited where they are used
+    model::Hooks exchanging_;  // and gradients leave when they are final
 
     Index step_ = 0;
     Index tokens_ = 0;
-    Index samples_ = 0;                // of the training stream, over all ranks: the data position
+    Index samples_ = 0;  // of the training stream, over all ranks: the data position
     Index skipped_in_a_row_ = 0;
     bool stop_agreed_ = false;
 };

@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace scape::comm {
+namespace scape {
 
 /// Blocks until the work queued on `exec` is done.
 template <class E>
@@ -18,4 +18,4 @@ void fence(const E& exec, const char* label) {
     }
 }
 
-}  // namespace scape::comm
+}  // namespace scape
