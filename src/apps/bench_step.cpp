@@ -20,8 +20,8 @@ namespace {
 
 /// FLOPs of the matrix products of one rank's share of a step, by the part that does them.
 struct Work {
-    double layers = 0;     // one of: forward, input gradient, weight gradient
-    double head = 0;       // the same
+    double layers = 0;     // each of forward, input gradient, weight gradient
+    double head = 0;       // the same, logits of the padded vocabulary
     double attention = 0;  // forward; backward does 2.5 times that with the recomputed scores
 };
 
@@ -58,12 +58,16 @@ void print_table(const RegionSeconds& t, const Work& w, double step_seconds, dou
     row("exchange, not overlapped", "scape::exchange");
     row("update", "scape::update");
     fmt::print("of these, matrix products:\n");
-    row("  layers, forward", "scape::model::linear", w.layers);
-    row("  layers, input gradient", "scape::model::linear_input_gradient", w.layers);
-    row("  layers, weight gradient", "scape::model::linear_weight_gradient", w.layers);
-    row("  head, logits", "scape::model::head_linear", w.head);
-    row("  head, input gradient", "scape::model::head_linear_input_gradient", w.head);
-    row("  head, weight gradient", "scape::model::head_linear_weight_gradient", w.head);
+    for (const auto& [what, region] :
+         {std::pair{"forward", "scape::model::linear"},
+          {"input gradient", "scape::model::linear_input_gradient"},
+          {"weight gradient", "scape::model::linear_weight_gradient"}}) {
+        const std::string in_head = fmt::format("scape::model::head/{}", region);
+        const double layers = seconds_of(t, region, in_head);
+        const double head = seconds_of(t, in_head);
+        print_row(fmt::format("  layers, {}", what), layers, step_seconds, w.layers, peak_gflops);
+        print_row(fmt::format("  head, {}", what), head, step_seconds, w.head, peak_gflops);
+    }
     row("  attention, forward", "scape::kernels::attention_forward", w.attention);
     row("  attention, backward", "scape::kernels::attention_backward", 2.5 * w.attention);
     fmt::print("and kernels:\n");

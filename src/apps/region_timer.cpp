@@ -99,10 +99,13 @@ RegionSeconds medians(const std::vector<RegionSeconds>& repeats) {
     return out;
 }
 
-double seconds_of(const RegionSeconds& times, const std::string& part) {
+double seconds_of(const RegionSeconds& times, const std::string& part, const std::string& but) {
+    const auto ends_with = [](const std::string& path, const std::string& end) {
+        return path == end || path.ends_with("/" + end);
+    };
     double sum = 0;
     for (const auto& [path, seconds] : times)
-        if (path == part || path.ends_with("/" + part)) sum += seconds;
+        if (ends_with(path, part) && (but.empty() || !ends_with(path, but))) sum += seconds;
     return sum;
 }
 

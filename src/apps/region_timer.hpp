@@ -30,7 +30,7 @@ class RegionTimer {
 /// Medians over repeats of each path's seconds (0 where a repeat lacks it).
 RegionSeconds medians(const std::vector<RegionSeconds>& repeats);
 
-/// Sum over all paths whose last part is `part`.
-double seconds_of(const RegionSeconds& times, const std::string& part);
+/// Sum over all paths whose last parts are `part` ("a" or "a/b"), but not `but`.
+double seconds_of(const RegionSeconds& times, const std::string& part, const std::string& but = "");
 
 }  // namespace scape::apps

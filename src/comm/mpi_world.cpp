@@ -21,7 +21,7 @@ void refuse_split_world(int size) {
             "not speak the same process management interface.\n"
             "  Start with the launcher of this MPI (mpirun, ibrun), or with srun --mpi=pmix "
             "(srun --mpi=list shows what there is).\n"
-            "  For one rank on purpose: srun -n 1, or comm.backend=self.",
+            "  For one rank on purpose: srun -n 1.",
             tasks));
 }
 

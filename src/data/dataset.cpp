@@ -2,6 +2,8 @@
 #include <scape/data/dataset.hpp>
 #include <scape/data/synthetic.hpp>
 
+#include <scape/config/validate.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -90,30 +92,12 @@ double entropy(const std::vector<Index>& counts) {
 }
 
 Split split_tokens(const std::string& weights, Index tokens) {
-    const auto refuse = [&](const std::string& why) {
-        throw user_error(ExitCode::usage,
-                         fmt::format("data.split = \"{}\": {}; give up to three weights, of "
-                                     "training, validation and unused text, as in \"949,50,1\"",
-                                     weights, why));
+    const auto [train, valid, unused] = config::split_shares(weights);
+    const auto cut = [&](double share) {
+        return std::min(tokens, static_cast<Index>(std::llround(tokens * share)));
     };
-    double part[3] = {0, 0, 0};
-    int parts = 0;
-    for (const char* at = weights.c_str();; ++at) {
-        char* end = nullptr;
-        const double weight = std::strtod(at, &end);
-        if (end == at || parts == 3) refuse(parts == 3 ? "too many weights" : "not a number");
-        if (!(weight >= 0) || std::isinf(weight)) refuse("a weight is negative or not finite");
-        part[parts++] = weight;
-        at = end + std::strspn(end, " ");
-        if (*at == '\0') break;
-        if (*at != ',') refuse("not a number");
-    }
-    const double sum = part[0] + part[1] + part[2];
-    if (!(part[0] > 0)) refuse("nothing is left to train on");
-    const auto cut = [&](double weight) {
-        return std::min(tokens, static_cast<Index>(std::llround(tokens * (weight / sum))));
-    };
-    const Index first = cut(part[0]), second = std::max(first, cut(part[0] + part[1]));
+    const Index first = cut(train);
+    const Index second = std::max(first, cut(train + valid));
     return {{0, first}, {first, second}};
 }
 

@@ -22,6 +22,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
+#include <string>
 
 namespace scape::kernels::detail {
 
@@ -74,11 +76,15 @@ struct SlotsOnOpenMP {
 
 template <class F>
 void for_each_slot(const Exec& exec, const std::string& label, const F& f) {
-    const ScopedGemmThreads one(1);
-    if (exec.concurrency() > 1) {
-        Kokkos::parallel_for(label, range(exec, f.slots), f);
+    if constexpr (exec_is_host) {
+        const ScopedGemmThreads one(1);
+        if (exec.concurrency() > 1) {
+            Kokkos::parallel_for(label, range(exec, f.slots), f);
+        } else {
+            Kokkos::parallel_for(label, range(exec, 1), SlotsOnOpenMP<F>{f, f.slots});
+        }
     } else {
-        Kokkos::parallel_for(label, range(exec, 1), SlotsOnOpenMP<F>{f, f.slots});
+        throw std::logic_error(label + ": the host's implementation in a device build");
     }
 }
 

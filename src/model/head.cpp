@@ -29,6 +29,7 @@ template <class T>
 void head_loss(const Exec& exec, const Head<T>& head, Mat<const T> y, Span<const Token> targets,
                float grad_scale, Mat<T> d_y, Mat<T> logits, Span<float> row_loss,
                Span<double> loss) {
+    const Region region("scape::model::head");
     const bool with_gradient = grad_scale != 0.f;
     const auto n = static_cast<Index>(y.extent(0));
     const Index step = chunk_rows(n, static_cast<Index>(logits.extent(0)));

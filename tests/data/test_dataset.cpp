@@ -53,8 +53,8 @@ TEST_CASE("split weights cut contiguous ranges") {
     CHECK(split.train.end == 949000);
     CHECK(split.valid.begin == 949000);
     CHECK(split.valid.end == 999000);
-    CHECK(split_tokens("1", 77).train.size() == 77);
-    CHECK(split_tokens("1", 77).valid.size() == 0);
+    CHECK(split_tokens("1,0", 77).train.size() == 77);
+    CHECK(split_tokens("1,0", 77).valid.size() == 0);
     CHECK(split_tokens("9, 1", 100).valid.end == 100);
     CHECK(split_tokens("0.9,0.1,0", 100).valid.size() == 10);
     CHECK(split_tokens("1,0,1", 3).valid.size() == 0);
@@ -100,7 +100,7 @@ TEST_CASE("text: split, own validation file, entropy of its letters") {
 TEST_CASE("an empty validation text turns validation off, with a note") {
     const test::Scratch dir;
     auto config = text_run(dir.write("t.txt", std::string(1000, 'x')), 8, 4);
-    for (const char* split : {"1", "999,1", "992,8"}) {  // eight tokens have no ninth as target
+    for (const char* split : {"1,0", "999,1", "992,8"}) {  // eight tokens have no ninth as target
         config.data.split = split;
         const auto set = open_dataset(config);
         CHECK(set.valid == nullptr);
@@ -117,7 +117,7 @@ TEST_CASE("an empty validation text turns validation off, with a note") {
 TEST_CASE("only a training text shorter than a global batch is refused") {
     const test::Scratch dir;
     auto config = text_run(dir.write("t.txt", std::string(33, 'x')), 8, 4);
-    config.data.split = std::string("1");
+    config.data.split = "1,0";
     CHECK(open_dataset(config).train->samples() == 4);
     config.train.global_batch = 5;
     CHECK(has(refusal(config, ExitCode::data),
@@ -137,7 +137,7 @@ TEST_CASE("an id over the vocabulary is found when the data are opened") {
     const test::Scratch dir;
     auto config = text_run(dir.write("t.txt", std::string(500, 'x') + "\xc3\xa9"), 8, 4);
     config.model.vocab = 128;
-    config.data.split = std::string("1");
+    config.data.split = "1,0";
     CHECK(has(refusal(config, ExitCode::data), "token 500 (byte 500): id 195 >= vocab 128"));
 }
 

@@ -3,7 +3,8 @@
 /// The two implementations behind attention.hpp, for tests that hold one against the other. Both
 /// have the contract of the public functions.
 ///
-///     host     tasks over (batch, head); products of tiles are calls of gemm. Only in host builds.
+///     host     tasks over (batch, head); products of tiles are calls of gemm. Throws
+///              std::logic_error in a device build.
 ///     device   teams over tiles; products of tiles are the team's own, out of its scratch memory.
 ///              In every build: on a host a team is one thread.
 

@@ -63,7 +63,7 @@ class ScopedGemmThreads {
 };
 
 /// GFLOP/s of a square product, best of several within about `milliseconds` (a slow library takes
-/// longer: at least two products of 256 rows are timed). Blocking; allocates.
+/// longer: at least five products are timed). Blocking; allocates.
 double measure_gemm_gflops(const Exec& exec, double milliseconds);
 
 }  // namespace scape::kernels
