@@ -7,31 +7,45 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <thread>
 
 namespace scape::apps {
 
 namespace {
 
-int allowed_cores() {
+/// The cores that this process may run on: bit b of word w is core 32 w + b.
+std::vector<double> allowed_cores() {
+    std::vector<double> words(CPU_SETSIZE / 32, 0.0);
     cpu_set_t set;
     CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+        for (unsigned c = 0; c < std::thread::hardware_concurrency(); ++c) CPU_SET(c, &set);
+    }
+    for (int c = 0; c < CPU_SETSIZE; ++c)
+        if (CPU_ISSET(c, &set)) words[c / 32] += std::ldexp(1.0, c % 32);
+    return words;
 }
 
-/// Ranks and threads share the cores, they do not multiply: a launcher that binds each rank to its
-/// own cores has divided already, otherwise the ranks of a node divide here. The user's
-/// OMP_NUM_THREADS wins.
-int threads_for_rank(int cores, int ranks_on_node) {
-    if (const char* wish = std::getenv("OMP_NUM_THREADS"); wish && std::atoi(wish) > 0)
-        return std::atoi(wish);
-    const bool bound = cores < static_cast<int>(std::thread::hardware_concurrency());
-    return bound ? cores : std::max(1, cores / ranks_on_node);
+Index common_cores(const double* a, const double* b, std::size_t words) {
+    Index count = 0;
+    for (std::size_t w = 0; w < words; ++w)
+        count += std::popcount(static_cast<std::uint32_t>(a[w]) & static_cast<std::uint32_t>(b[w]));
+    return count;
+}
+
+/// This node among others, as a number that a double holds exactly.
+double node_number() {
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    return static_cast<double>(std::hash<std::string>{}(name) >> 11);
 }
 
 }  // namespace
@@ -49,14 +63,33 @@ Session::Session(config::CommBackend backend, int* argc, char*** argv) {
         comm_ = self_.get();
     }
 
-    cores_ = allowed_cores();
-    threads_ = threads_for_rank(cores_, ranks_on_node_);
+    share_cores();
     kernels::flush_subnormals();  // before any thread pool starts: its threads inherit the mode
     setenv("KOKKOS_NUM_THREADS", std::to_string(threads_).c_str(), 0);
     kokkos_ = std::make_unique<Kokkos::ScopeGuard>(*argc, *argv);
     kernels::set_gemm_threads(threads_);
     kernels::flush_subnormals();  // and the threads that run by now
     exec_ = std::make_unique<Exec>();
+}
+
+/// Ranks and threads share the cores, they do not multiply: those ranks of a node that may run on the
+/// same cores (a launcher that binds gives each its own) divide them. OMP_NUM_THREADS wins.
+void Session::share_cores() {
+    std::vector<double> mine = allowed_cores();
+    const std::size_t words = mine.size();
+    mine.push_back(node_number());
+    cores_ = static_cast<int>(common_cores(mine.data(), mine.data(), words));
+    ranks_on_cores_ = 0;
+    for (int r = 0; r < comm_->size(); ++r) {
+        // Broadcasts, because other collectives take an Exec and Kokkos is not up yet.
+        std::vector<double> theirs = mine;
+        comm_->broadcast_host(theirs.data(), static_cast<Index>(theirs.size() * sizeof(double)), r);
+        if (theirs[words] == mine[words] && common_cores(mine.data(), theirs.data(), words) > 0)
+            ++ranks_on_cores_;
+    }
+    const char* wish = std::getenv("OMP_NUM_THREADS");
+    threads_ = wish && std::atoi(wish) > 0 ? std::atoi(wish)
+                                           : std::max(1, cores_ / std::max(1, ranks_on_cores_));
 }
 
 Session::~Session() {
@@ -77,11 +110,12 @@ std::vector<std::string> Session::machine_notes() const {
     notes.push_back(fmt::format("{} ranks ({} back end), {} threads each; {}; {}", comm_->size(),
                                 comm_->name(), threads_, kokkos_description(),
                                 kernels::gemm_library()));
-    if (threads_ * ranks_on_node_ > static_cast<int>(std::thread::hardware_concurrency()))
+    const bool crowded = threads_ * ranks_on_cores_ > cores_;
+    if (crowded)
         notes.push_back(fmt::format(
-            "note: {} ranks x {} threads share {} cores of this node, so each step takes longer. "
-            "Start fewer ranks, or set OMP_NUM_THREADS.",
-            ranks_on_node_, threads_, std::thread::hardware_concurrency()));
+            "note: {} ranks x {} threads share {} cores, so each step takes longer. Start fewer "
+            "ranks, or lower OMP_NUM_THREADS.",
+            ranks_on_cores_, threads_, cores_));
     if (!exec_is_host) return notes;
 
     constexpr double milliseconds = 30;
@@ -91,7 +125,6 @@ std::vector<std::string> Session::machine_notes() const {
     notes.push_back(fmt::format(
         "matrix products: {:.0f} GFLOP/s, {:.0f} % of what {} threads x {} at {:.2f} GHz could give",
         measured, 100 * measured / could.gflops, could.threads, could.unit, could.gigahertz));
-    const bool crowded = threads_ * ranks_on_node_ > cores_ && comm_->size() > 1;
     if (measured < least_share * could.gflops && !crowded)
         notes.push_back(fmt::format(
             "WARNING: matrix products run at {:.0f} % of this machine's speed. The BLAS may not "

@@ -64,6 +64,7 @@ class Session {
     std::vector<std::string> machine_notes() const;
 
    private:
+    void share_cores();
     [[noreturn]] void end_all(ExitCode code, const std::string& message);
 
     std::unique_ptr<comm::MpiWorld> world_;
@@ -73,6 +74,7 @@ class Session {
     std::unique_ptr<Exec> exec_;
     int cores_ = 1;
     int ranks_on_node_ = 1;
+    int ranks_on_cores_ = 1;  // that may run on the same cores as this one
     int threads_ = 1;
 };
 

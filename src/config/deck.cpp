@@ -175,7 +175,7 @@ LoadedDeck parse_deck(const std::string& text, const std::string& name,
     }
     take_overrides(deck, problems, overrides);
     problems.throw_if_any();
-    resolve_defaults(deck.config);
+    resolve_defaults(deck.config.model);
     return deck;
 }
 

@@ -5,8 +5,7 @@
 
 namespace scape::config {
 
-void resolve_defaults(RunConfig& config) {
-    ModelConfig& model = config.model;
+void resolve_defaults(ModelConfig& model) {
     if (model.kv_heads == 0) {
         model.kv_heads = model.heads;
     }
@@ -18,7 +17,7 @@ void resolve_defaults(RunConfig& config) {
 
 std::string resolved_deck(const RunConfig& config) {
     RunConfig resolved = config;
-    resolve_defaults(resolved);
+    resolve_defaults(resolved.model);
     std::string out;
     for (const std::string& section : sections()) {
         out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section);

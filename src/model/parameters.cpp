@@ -87,7 +87,9 @@ void plan_llama(Planner& add, const Dimensions& d, const Spread& std) {
 
 }  // namespace
 
-Dimensions dimensions(const config::ModelConfig& c) {
+Dimensions dimensions(const config::ModelConfig& config) {
+    config::ModelConfig c = config;
+    config::resolve_defaults(c);
     for (const Index n : {c.layers, c.width, c.heads, c.max_seq_len, c.vocab, c.vocab_multiple})
         require(n > 0,
                 fmt::format("model: sizes must be positive, one of layers {}, width {}, "
@@ -105,9 +107,8 @@ Dimensions dimensions(const config::ModelConfig& c) {
     d.vocab = c.vocab;
     d.padded_vocab = c.padded_vocab();
     const bool llama = c.family == config::Family::llama;
-    d.kv_heads = llama && c.kv_heads > 0 ? c.kv_heads : c.heads;
-    const Index usual_ffn = llama ? round_up((8 * c.width + 2) / 3, 64) : 4 * c.width;
-    d.ffn = c.ffn_width > 0 ? c.ffn_width : usual_ffn;
+    d.kv_heads = llama ? c.kv_heads : c.heads;
+    d.ffn = c.ffn_width;
     require(d.heads % d.kv_heads == 0,
             fmt::format("model.kv_heads = {} does not divide model.heads = {}: choose a divisor",
                         d.kv_heads, d.heads));

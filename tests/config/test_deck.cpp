@@ -205,7 +205,7 @@ TEST_CASE("the resolved deck gives the same config, bit for bit") {
     c.optimizer.schedule = ScheduleKind::linear;
     c.checkpoint.resume = Resume::never;
     c.comm.backend = CommBackend::self;
-    resolve_defaults(c);
+    resolve_defaults(c.model);
     const std::string text = resolved_deck(c);
     CHECK(parse_run_config(text, "resolved") == c);
     CHECK(resolved_deck(parse_run_config(text, "resolved")) == text);

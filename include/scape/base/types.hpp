@@ -3,6 +3,8 @@
 /// The few types everything is written in. The execution space is fixed per build: this is a
 /// program, not a header library.
 
+#include <scape/base/index.hpp>
+
 #include <Kokkos_Core.hpp>
 
 #include <cstddef>
@@ -17,14 +19,6 @@ using Memory = Exec::memory_space;
 /// True where kernels run on the host: inner loops are then written for the vectoriser, and GEMMs
 /// over tiles replace the team kernels of a device.
 inline constexpr bool exec_is_host = std::is_same_v<Memory, Kokkos::HostSpace>;
-
-/// Every size and index that can grow with the model or the data is 64 bits wide.
-using Index = std::int64_t;
-
-using Token = std::int32_t;
-
-/// A target that does not count: no loss, no gradient.
-inline constexpr Token ignored_target = -1;
 
 /// Owning buffers. T is float now; bf16 parameters and activations use the same aliases.
 template <class T>
@@ -42,11 +36,6 @@ using HostSpan = Kokkos::View<T*, Kokkos::HostSpace, Unmanaged>;
 /// Row-major matrix (rows, columns), dense: element (i, j) at i * columns + j.
 template <class T>
 using Mat = Kokkos::View<T**, Kokkos::LayoutRight, Memory, Unmanaged>;
-
-/// Smallest multiple of `unit` that is >= n.
-KOKKOS_INLINE_FUNCTION constexpr Index round_up(Index n, Index unit) {
-    return (n + unit - 1) / unit * unit;
-}
 
 /// Elements [begin, end) of `buffer`.
 template <class T, class... P>

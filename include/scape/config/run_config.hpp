@@ -3,7 +3,7 @@
 /// Everything a deck can say, as typed structs. The keys, their defaults, ranges and help are
 /// declared once, in src/config/keys.cpp; these are the values.
 
-#include <scape/base/types.hpp>
+#include <scape/base/index.hpp>
 
 #include <string>
 #include <vector>
@@ -145,7 +145,7 @@ struct RunConfig {
 
 /// Replaces the automatic values of model.kv_heads and model.ffn_width (0) by the numbers they
 /// stand for. load_deck has done it.
-void resolve_defaults(RunConfig& config);
+void resolve_defaults(ModelConfig& model);
 
 /// Horizon of the learning-rate schedule: optimizer.decay_steps, or train.steps where that is 0.
 /// Not resolved when the deck is read, because train.steps may be extended later.
