@@ -75,6 +75,17 @@ class Run(Case):
         self.assertNotEqual(records[0]["loss"], self.losses("a")[0])
 
 
+    def test_a_kokkos_tool_sees_regions_and_kernels(self):
+        for variable in ("KOKKOS_PROFILE_LIBRARY", "KOKKOS_TOOLS_LIBS"):  # up to 3.7, and later
+            os.environ[variable] = os.environ["TOOL"]
+            self.addCleanup(os.environ.pop, variable)
+        text = self.scape("train", TINY_GPT, "run.dir=run", "train.steps=2", "eval.every=1")
+        for words in ("loaded", "finished", "kernel scape::kernels::attention_forward",
+                      *(f"region scape::{part}" for part in ("step", "forward", "backward", "exchange",
+                                                             "update", "checkpoint", "eval"))):
+            self.assertIn(f"tool: {words}", text)
+
+
 class Resume(Case):
     def test_resume_is_bitwise(self):
         for deck in (TINY_GPT, TINY_LLAMA):
