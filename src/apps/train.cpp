@@ -1,6 +1,7 @@
 #include "commands.hpp"
 #include "session.hpp"
 
+#include <scape/base/signals.hpp>
 #include <scape/config/deck.hpp>
 #include <scape/config/launcher.hpp>
 #include <scape/config/validate.hpp>
@@ -28,7 +29,8 @@ ExitCode train(const TrainOptions& options, Arguments arguments) {
         return ExitCode::done;
     }
 
-    // 3. The machine
+    // 3. The machine. Signals first: the threads of MPI and of the BLAS must not take them.
+    watch_stop_signals();
     Session session(config.comm.backend, &arguments.argc, &arguments.argv);
     return session.run([&] {
         comm::Communicator& comm = session.comm();

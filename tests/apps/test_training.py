@@ -111,8 +111,10 @@ class Resume(Case):
         self.assert_close(self.losses("cut"), [r["loss"] for r in whole], 1e-5)
 
     def test_stop_file_and_signals_stop_in_good_order(self):
-        endless = ("train.steps=1000000", "checkpoint.every=0", "eval.every=0")
-        for ranks, how in ((1, "file"), (2, "file"), (1, signal.SIGTERM), (1, signal.SIGUSR1)):
+        # wide enough for matrix products that take most of the time: a signal arrives within one
+        endless = ("train.steps=1000000", "checkpoint.every=0", "eval.every=0", "model.width=192")
+        for ranks, how in ((1, "file"), (2, "file"), (1, signal.SIGTERM), (1, signal.SIGINT),
+                           (1, signal.SIGUSR1), (2, signal.SIGUSR1)):
             run = f"run-{ranks}-{how}"
             process = subprocess.Popen(
                 self.command("train", TINY_GPT, f"run.dir={run}", *endless, ranks=ranks),
@@ -128,7 +130,7 @@ class Resume(Case):
             last = self.records(run)[-1]["step"]
             self.assertEqual(self.checkpoints(run), [f"step-{last:08}.h5"])
             self.assertFalse(os.path.exists(self.path(run, "STOP")))
-            again = self.train(run, f"train.steps={last + 2}", ranks=ranks)
+            again = self.train(run, f"train.steps={last + 2}", "model.width=192", ranks=ranks)
             self.assertEqual([r["step"] for r in again], list(range(1, last + 3)))
 
     def wait_for_steps(self, run, count):
