@@ -137,12 +137,14 @@ ExitCode bench_step(const BenchStepOptions& options, Arguments arguments) {
                    comm.size(), options.repeats);
         print_row("step", step_seconds, step_seconds, share_flops, peak);
         print_row("of it, blocked on the network", median(wait), step_seconds, 0, 0);
-        fmt::print("{:<34}{:>9.1f} ms {:>6.1f} %   (all its FLOPs at the measured peak of {:.0f} "
-                   "GFLOP/s)\n",
-                   "matrix products alone", 1e-6 * share_flops / peak,
-                   1e-7 * share_flops / peak / step_seconds, peak);
+        fmt::print(
+            "{:<34}{:>9.1f} ms {:>6.1f} %   (all its FLOPs at the measured peak of {:.0f} "
+            "GFLOP/s)\n",
+            "matrix products alone", 1e-6 * share_flops / peak,
+            1e-7 * share_flops / peak / step_seconds, peak);
         const RegionSeconds times = medians(parts);
-        print_table(times, work_of_step(config, comm.size()), seconds_of(times, "scape::step"), peak);
+        print_table(times, work_of_step(config, comm.size()), seconds_of(times, "scape::step"),
+                    peak);
         return ExitCode::done;
     });
 }

@@ -25,8 +25,8 @@ ExitCode diag(Arguments arguments) {
     const auto row = [](const char* what, const std::string& value) {
         fmt::print("{:<16}{}\n", what, value);
     };
-    const config::Launcher launcher = config::read_launcher(
-        [](const char* name) -> const char* { return std::getenv(name); });
+    const config::Launcher launcher =
+        config::read_launcher([](const char* name) -> const char* { return std::getenv(name); });
     row("scape", SCAPE_VERSION);
     row("compiler", SCAPE_COMPILER);
     row("launcher", launcher.name.empty() ? "none (started by hand)" : launcher.name);

@@ -26,11 +26,11 @@ ExitCode eval(const EvalOptions& options, Arguments arguments) {
     const config::RunConfig trained =
         config::parse_run_config(checkpoint.meta().deck, checkpoint.path());
     if (trained.model.vocab != config.model.vocab)
-        throw user_error(ExitCode::usage,
-                         fmt::format("{}: model.vocab = {}, but the model in {} has {}; evaluate it "
-                                     "on data of its own vocabulary",
-                                     options.deck, config.model.vocab, checkpoint.path(),
-                                     trained.model.vocab));
+        throw user_error(
+            ExitCode::usage,
+            fmt::format("{}: model.vocab = {}, but the model in {} has {}; evaluate it "
+                        "on data of its own vocabulary",
+                        options.deck, config.model.vocab, checkpoint.path(), trained.model.vocab));
     if (config.train.seq_len > trained.model.max_seq_len)
         throw user_error(ExitCode::usage,
                          fmt::format("{}: train.seq_len = {}, but the model in {} takes at most {}",
@@ -46,10 +46,11 @@ ExitCode eval(const EvalOptions& options, Arguments arguments) {
         comm::together(comm, [&] {
             dataset = data::open_dataset(config);
             if (!dataset.valid)
-                throw user_error(ExitCode::data,
-                                 fmt::format("{}: there is no validation text; set data.valid, or a "
-                                             "data.split with a larger second share",
-                                             options.deck));
+                throw user_error(
+                    ExitCode::data,
+                    fmt::format("{}: there is no validation text; set data.valid, or a "
+                                "data.split with a larger second share",
+                                options.deck));
         });
         const auto model = model::make_model<float>(config.model);
         const Vec<float> parameters("scape::apps::parameters", model->layout().extent());
@@ -59,16 +60,17 @@ ExitCode eval(const EvalOptions& options, Arguments arguments) {
         data::BatchLoader loader(config.train.micro_batch, config.train.seq_len);
 
         // 3. The loss
-        const Index samples = std::min(config.eval.batches * config.train.global_batch,
-                                       dataset.valid->samples());
+        const Index samples =
+            std::min(config.eval.batches * config.train.global_batch, dataset.valid->samples());
         const train::Evaluation result =
             train::evaluate(session.exec(), *model, comm, *dataset.valid, loader, samples,
                             config.train.micro_batch);
         if (session.lead())
-            fmt::print("{}: step {}\nvalidation loss {:.6f} nats per token (perplexity {:.4g}) over {} "
-                       "targets in {} sequences; unigram entropy of the training text {:.4f}\n",
-                       checkpoint.path(), checkpoint.meta().step, result.loss, std::exp(result.loss),
-                       result.targets, result.samples, dataset.unigram_entropy);
+            fmt::print(
+                "{}: step {}\nvalidation loss {:.6f} nats per token (perplexity {:.4g}) over {} "
+                "targets in {} sequences; unigram entropy of the training text {:.4f}\n",
+                checkpoint.path(), checkpoint.meta().step, result.loss, std::exp(result.loss),
+                result.targets, result.samples, dataset.unigram_entropy);
         return ExitCode::done;
     });
 }

@@ -7,8 +7,8 @@
 #include <scape/config/keys.hpp>
 #include <scape/config/launcher.hpp>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <chrono>
 #include <cstdlib>

@@ -72,8 +72,8 @@ Session::Session(config::CommBackend backend, int* argc, char*** argv) {
     exec_ = std::make_unique<Exec>();
 }
 
-/// Ranks and threads share the cores, they do not multiply: those ranks of a node that may run on the
-/// same cores (a launcher that binds gives each its own) divide them. OMP_NUM_THREADS wins.
+/// Ranks and threads share the cores, they do not multiply: those ranks of a node that may run on
+/// the same cores (a launcher that binds gives each its own) divide them. OMP_NUM_THREADS wins.
 void Session::share_cores() {
     std::vector<double> mine = allowed_cores();
     const std::size_t words = mine.size();
@@ -123,13 +123,16 @@ std::vector<std::string> Session::machine_notes() const {
     const double measured = kernels::measure_gemm_gflops(*exec_, milliseconds);
     const kernels::AttainableRate could = kernels::attainable_rate(threads_);
     notes.push_back(fmt::format(
-        "matrix products: {:.0f} GFLOP/s, {:.0f} % of what {} threads x {} at {:.2f} GHz could give",
+        "matrix products: {:.0f} GFLOP/s, {:.0f} % of what {} threads x {} at {:.2f} GHz could "
+        "give",
         measured, 100 * measured / could.gflops, could.threads, could.unit, could.gigahertz));
     if (measured < least_share * could.gflops && !crowded)
         notes.push_back(fmt::format(
             "WARNING: matrix products run at {:.0f} % of this machine's speed. The BLAS may not "
-            "know the processor: build with oneDNN (libdnnl-dev; SCAPE_ONEDNN=ON), or tell OpenBLAS "
-            "the kernels to use (OPENBLAS_CORETYPE=SkylakeX, Zen, Haswell, NEOVERSEN1), or look for "
+            "know the processor: build with oneDNN (libdnnl-dev; SCAPE_ONEDNN=ON), or tell "
+            "OpenBLAS "
+            "the kernels to use (OPENBLAS_CORETYPE=SkylakeX, Zen, Haswell, NEOVERSEN1), or look "
+            "for "
             "other work on these cores.",
             100 * measured / could.gflops));
     return notes;

@@ -33,9 +33,9 @@ class Session {
     const Exec& exec() const { return *exec_; }
     bool lead() const { return comm_->rank() == 0; }
 
-    int cores() const { return cores_; }              ///< that this process may run on
+    int cores() const { return cores_; }  ///< that this process may run on
     int ranks_on_node() const { return ranks_on_node_; }
-    int threads() const { return threads_; }          ///< of this rank
+    int threads() const { return threads_; }  ///< of this rank
     std::string mpi_library() const { return world_ ? world_->library() : "not started"; }
 
     /// Runs the parallel part of a command. Errors that all ranks share, or that a single rank of

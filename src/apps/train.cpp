@@ -57,12 +57,12 @@ ExitCode train(const TrainOptions& options, Arguments arguments) {
         if (!cost.empty()) cost.pop_back();  // say() ends the line
         log.say(cost);
         for (const std::string& note : dataset.notes) log.say(note);
-        log.say(fmt::format("data            {} training tokens, {} validation tokens; unigram entropy "
-                            "{:.4f} nats per token{}",
-                            dataset.train_tokens, dataset.valid_tokens, dataset.unigram_entropy,
-                            dataset.entropy_rate
-                                ? fmt::format(", entropy rate {:.4f}", *dataset.entropy_rate)
-                                : ""));
+        log.say(fmt::format(
+            "data            {} training tokens, {} validation tokens; unigram entropy "
+            "{:.4f} nats per token{}",
+            dataset.train_tokens, dataset.valid_tokens, dataset.unigram_entropy,
+            dataset.entropy_rate ? fmt::format(", entropy rate {:.4f}", *dataset.entropy_rate)
+                                 : ""));
 
         // 6. Train
         return train::run(config, start, dataset, comm, log, session.exec());

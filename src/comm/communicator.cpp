@@ -20,7 +20,7 @@ Pending::~Pending() {
     drop();
 }
 
-Pending& Pending::operator=(Pending&& other) {
+Pending& Pending::operator=(Pending&& other) noexcept {
     if (this != &other) {
         drop();
         work_ = std::move(other.work_);

@@ -15,7 +15,7 @@ namespace scape::data {
 namespace {
 
 constexpr Index most_counted_bytes = Index{64} << 20;
-constexpr Index counted_at_once = 16 * 1024;         // tokens
+constexpr Index counted_at_once = Index{16} << 10;   // tokens
 constexpr Index counted_synthetic = Index{1} << 20;  // tokens
 
 StreamOptions options(const config::RunConfig& config, bool shuffle) {

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Bytes read by one call at most; the buffer lives on the stack.
-constexpr Index buffer_bytes = 64 * 1024;
+constexpr Index buffer_bytes = Index{64} << 10;
 /// More files than this are opened for each read instead of being kept open.
 constexpr std::size_t most_open_files = 256;
 

@@ -3,8 +3,8 @@
 #include <scape/train/metrics.hpp>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <cerrno>
 #include <cmath>
@@ -39,7 +39,8 @@ void cut_back(const std::string& path, Index step) {
     }
     out.close();
     if (!out)
-        throw user_error(ExitCode::resources, fmt::format("cannot write '{}': disk full?", shorter));
+        throw user_error(ExitCode::resources,
+                         fmt::format("cannot write '{}': disk full?", shorter));
     std::filesystem::rename(shorter, path);
 }
 
@@ -118,13 +119,15 @@ void RunLog::record(const StepRecord& r, Index last_step, double flops_per_token
 
     // The first step of a process pays for warming up; it says nothing about the ones to come.
     const bool warm = r.step > first_step_ + 1;
-    smooth_seconds_ = smooth_seconds_ > 0 && warm ? 0.9 * smooth_seconds_ + 0.1 * r.seconds : r.seconds;
+    smooth_seconds_ =
+        smooth_seconds_ > 0 && warm ? 0.9 * smooth_seconds_ + 0.1 * r.seconds : r.seconds;
     const std::string mfu =
-        peak_flops > 0 ? fmt::format("{:4.1f} %", 100 * rate * flops_per_token / peak_flops) : "n/a";
-    std::string line =
-        fmt::format("step {:6}/{}  loss {:.4f}  lr {:.2e}  norm {:.3f}  {:.0f} tokens/s  MFU {}  ETA {}",
-                    r.step, last_step, r.loss, r.lr, r.grad_norm, rate, mfu,
-                    short_duration(smooth_seconds_ * static_cast<double>(last_step - r.step)));
+        peak_flops > 0 ? fmt::format("{:4.1f} %", 100 * rate * flops_per_token / peak_flops)
+                       : "n/a";
+    std::string line = fmt::format(
+        "step {:6}/{}  loss {:.4f}  lr {:.2e}  norm {:.3f}  {:.0f} tokens/s  MFU {}  ETA {}",
+        r.step, last_step, r.loss, r.lr, r.grad_norm, rate, mfu,
+        short_duration(smooth_seconds_ * static_cast<double>(last_step - r.step)));
     if (r.valid_loss) line += fmt::format("  valid {:.4f}", *r.valid_loss);
     if (r.skipped) line += "  SKIPPED (not finite)";
 

@@ -18,7 +18,8 @@ void begin(Trainer& trainer, const config::RunConfig& config, const Start& start
     for (const std::string& note : start.notes) log.say(note);
     if (!start.checkpoint.empty()) {
         std::vector<std::string> lines;
-        comm::together(comm, [&] { lines = trainer.resume(io::CheckpointReader(start.checkpoint)); });
+        comm::together(comm,
+                       [&] { lines = trainer.resume(io::CheckpointReader(start.checkpoint)); });
         for (const std::string& line : lines) log.say(line);
         log.say(fmt::format("resumed at step {} from {}", start.step, start.checkpoint));
     } else if (!config.checkpoint.init_from.empty()) {
@@ -60,6 +61,7 @@ ExitCode run(const config::RunConfig& config, const Start& start, const data::Da
                             1e-9 * static_cast<double>(saved.bytes) / saved.seconds));
     };
 
+    double valid_loss = 0;
     const Timer timer;
     const Index first_tokens = trainer.tokens_seen();
     for (bool stopping = false; trainer.step_number() < last && !stopping;) {
@@ -68,22 +70,27 @@ ExitCode run(const config::RunConfig& config, const Start& start, const data::Da
         const auto due = [&](Index every) { return every > 0 && record.step % every == 0; };
         const bool evaluate = config.eval.every > 0 && dataset.valid && !stopping;
         if (evaluate && (due(config.eval.every) || record.step == last))
-            record.valid_loss = trainer.evaluate().loss;
+            record.valid_loss = valid_loss = trainer.evaluate().loss;
         log.record(record, last, flops_per_token, peak_flops);
         if (due(config.checkpoint.every) || record.step == last || stopping) save();
         if (stopping) {
-            log.say(fmt::format("stopped after step {} of {} ({}); the same command goes on from here",
-                                record.step, last,
-                                stop.wanted(0) ? stop.reason() : "asked for by another rank"));
+            log.say(fmt::format(
+                "stopped after step {} of {} ({}); the same command goes on from here", record.step,
+                last, stop.wanted(0) ? stop.reason() : "asked for by another rank"));
             stop.obeyed();
             return ExitCode::done;
         }
     }
     const double seconds = timer.seconds();
-    log.say(fmt::format("done: {} steps, {} tokens in {} ({:.0f} tokens/s, evaluation and "
-                        "checkpoints included)",
-                        last, trainer.tokens_seen(), short_duration(seconds),
-                        static_cast<double>(trainer.tokens_seen() - first_tokens) / seconds));
+    log.say(
+        fmt::format("done: {} steps, {} tokens in {} ({:.0f} tokens/s, evaluation and "
+                    "checkpoints included)",
+                    last, trainer.tokens_seen(), short_duration(seconds),
+                    static_cast<double>(trainer.tokens_seen() - first_tokens) / seconds));
+    if (valid_loss > 0)
+        log.say(fmt::format("validation loss {:.4f} nats per token; unigram entropy of the training "
+                            "text {:.4f}",
+                            valid_loss, dataset.unigram_entropy));
     return ExitCode::done;
 }
 

@@ -18,8 +18,12 @@ extern "C" {
 void kokkosp_init_library(const int, const std::uint64_t, const std::uint32_t, void*) {
     std::puts("tool: loaded");
 }
-void kokkosp_finalize_library() { std::puts("tool: finished"); }
-void kokkosp_push_profile_region(const char* name) { note("region", name); }
+void kokkosp_finalize_library() {
+    std::puts("tool: finished");
+}
+void kokkosp_push_profile_region(const char* name) {
+    note("region", name);
+}
 void kokkosp_pop_profile_region() {}
 void kokkosp_begin_parallel_for(const char* name, const std::uint32_t, std::uint64_t*) {
     note("kernel", name);

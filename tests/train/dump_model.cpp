@@ -1,6 +1,6 @@
 // Writes what the PyTorch comparison needs, as raw little-endian fp32 and int32 files beside a
-// manifest.json: the initial weights, the tokens of every step, the logits and gradients of the first
-// micro-batch, and the losses of all steps.
+// manifest.json: the initial weights, the tokens of every step, the logits and gradients of the
+// first micro-batch, and the losses of all steps.
 //
 //     dump_model DECK OUT_DIR [key=value ...]
 
@@ -106,9 +106,8 @@ void dump(const config::RunConfig& config, const std::string& dir) {
     manifest["seq"] = seq;
     manifest["steps"] = config.train.steps;
     const config::OptimizerSection& o = config.optimizer;
-    manifest["optimizer"] = {{"lr", o.lr},       {"beta1", o.beta1},
-                             {"beta2", o.beta2}, {"eps", o.eps},
-                             {"decay", o.weight_decay}, {"clip", o.clip_norm}};
+    manifest["optimizer"] = {{"lr", o.lr},   {"beta1", o.beta1},        {"beta2", o.beta2},
+                             {"eps", o.eps}, {"decay", o.weight_decay}, {"clip", o.clip_norm}};
     std::ofstream(dir + "/manifest.json") << manifest.dump();
 }
 
@@ -118,8 +117,7 @@ int main(int argc, char** argv) {
     Kokkos::ScopeGuard guard(argc, argv);
     try {
         const std::vector<std::string> overrides(argv + 3, argv + argc);
-        const config::LoadedDeck deck =
-            config::load_deck(argv[1], config::as_overrides(overrides));
+        const config::LoadedDeck deck = config::load_deck(argv[1], config::as_overrides(overrides));
         config::validate(deck, 1);
         dump(deck.config, argv[2]);
     } catch (const std::exception& e) {

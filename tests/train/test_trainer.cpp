@@ -67,10 +67,8 @@ TEST_CASE("nothing is allocated after the first step, evaluations included") {
             Fixture f(c);
             f.trainer.step(false);
             allocations = 0;
-            tools::set_allocate_data_callback(
-                [](Kokkos::Tools::SpaceHandle, const char*, const void*, std::uint64_t) {
-                    ++allocations;
-                });
+            tools::set_allocate_data_callback([](Kokkos::Tools::SpaceHandle, const char*,
+                                                 const void*, std::uint64_t) { ++allocations; });
             for (int i = 0; i < 3; ++i) f.trainer.step(false);
             tools::set_allocate_data_callback(nullptr);
             CHECK(allocations == 0);

@@ -66,11 +66,11 @@ struct Range {
 
 /// The part of one tensor's logical elements in one rank's piece of one bucket.
 struct Slice {
-    int tensor = 0;         ///< index into FlatLayout::tensors()
+    int tensor = 0;  ///< index into FlatLayout::tensors()
     int bucket = 0;
-    Range flat;             ///< in the flat buffer
-    Index tensor_begin = 0; ///< flat.begin counted from the tensor's first element
-    Index shard_begin = 0;  ///< the same element in the shard
+    Range flat;              ///< in the flat buffer
+    Index tensor_begin = 0;  ///< flat.begin counted from the tensor's first element
+    Index shard_begin = 0;   ///< the same element in the shard
 };
 
 /// The cut of one layout for P ranks. Any parameter count on any rank count: the buffer is padded
@@ -81,15 +81,17 @@ class Sharding {
     Sharding(const FlatLayout& layout, int ranks, Index bucket_bytes);
 
     int ranks() const { return ranks_; }
-    Index extent() const { return extent_; }            ///< elements of the padded flat buffer
+    Index extent() const { return extent_; }  ///< elements of the padded flat buffer
     Index shard_extent() const { return extent_ / ranks_; }
     int buckets() const { return static_cast<int>(bucket_begin_.size()) - 1; }
     Range bucket(int b) const { return {bucket_begin_[b], bucket_begin_[b + 1]}; }
-    Index largest_bucket() const;                       ///< elements
+    Index largest_bucket() const;  ///< elements
     /// Elements of the flat buffer that `rank` owns in bucket b.
     Range piece(int b, int rank) const;
     /// Where that piece lies in the rank's shard (the same for every rank).
-    Range shard_piece(int b) const { return {bucket_begin_[b] / ranks_, bucket_begin_[b + 1] / ranks_}; }
+    Range shard_piece(int b) const {
+        return {bucket_begin_[b] / ranks_, bucket_begin_[b + 1] / ranks_};
+    }
     /// Slices of `rank` in buffer order; bucket by bucket.
     std::vector<Slice> slices(int rank) const;
 

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// Integers of the program. Apart from types.hpp, so that rooms without kernels (decks, say) need no
-/// Kokkos and no device compiler.
+/// Integers of the program. Apart from types.hpp, so that rooms without kernels (decks, say) need
+/// no Kokkos and no device compiler.
 
 #include <cstddef>
 #include <cstdint>

@@ -21,9 +21,7 @@ class Region {
 /// Wall-clock stopwatch.
 class Timer {
    public:
-    double seconds() const {
-        return std::chrono::duration<double>(Clock::now() - start_).count();
-    }
+    double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
    private:
     using Clock = std::chrono::steady_clock;

@@ -2,9 +2,9 @@
 /// @file
 /// Signals that ask for a polite stop: SIGINT, SIGTERM, SIGUSR1.
 ///
-/// They are taken by a thread that does nothing else, never by one that computes: oneDNN's generated
-/// code (2.6.3 at least) keeps data further below the stack pointer than a signal's frame spares, so
-/// that a handler run there, even an empty one, destroys it (seen as a corrupted heap).
+/// They are taken by a thread that does nothing else, never by one that computes: oneDNN's
+/// generated code (2.6.3 at least) keeps data further below the stack pointer than a signal's frame
+/// spares, so that a handler run there, even an empty one, destroys it (seen as a corrupted heap).
 
 namespace scape {
 

@@ -39,8 +39,8 @@ class Pending {
 
     Pending() = default;  ///< nothing to wait for
     explicit Pending(std::unique_ptr<Work> work) : work_(std::move(work)) {}
-    Pending(Pending&&) = default;
-    Pending& operator=(Pending&& other);
+    Pending(Pending&&) noexcept = default;
+    Pending& operator=(Pending&& other) noexcept;
     ~Pending();
 
     bool test() { return !work_ || work_->test(); }

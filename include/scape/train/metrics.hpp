@@ -18,16 +18,16 @@ namespace scape::train {
 /// One step's record. Bytes are this rank's (0's), sent to other ranks.
 struct StepRecord {
     Index step = 0;
-    double loss = 0;       ///< nats per unmasked token of the global batch
+    double loss = 0;  ///< nats per unmasked token of the global batch
     double lr = 0;
-    double grad_norm = 0;  ///< before the clip
-    Index tokens = 0;      ///< seen by the run so far, this step included
-    Index step_tokens = 0; ///< of this step, over all ranks
+    double grad_norm = 0;   ///< before the clip
+    Index tokens = 0;       ///< seen by the run so far, this step included
+    Index step_tokens = 0;  ///< of this step, over all ranks
     double seconds = 0;
     double wait_seconds = 0;  ///< of these, blocked on communication
     std::vector<comm::Traffic> traffic;
-    double density = 1;       ///< fraction of the gradient that travelled
-    Index memory_bytes = 0;   ///< device memory in Views of this rank
+    double density = 1;      ///< fraction of the gradient that travelled
+    Index memory_bytes = 0;  ///< device memory in Views of this rank
     std::optional<double> valid_loss;
     std::uint64_t data_hash = 0;  ///< of the global batch's samples; the same for every split
     bool skipped = false;         ///< non-finite gradient or loss: nothing was updated
@@ -45,8 +45,8 @@ class RunLog {
     /// A line in log.txt and on the terminal.
     void say(const std::string& line);
     /// The step's record, and a progress line: rewritten in place on a terminal; on a pipe at most
-    /// one line every few seconds. `last_step`, `flops_per_token` and `peak_flops` (of all ranks; 0 =
-    /// unknown) are for ETA and MFU.
+    /// one line every few seconds. `last_step`, `flops_per_token` and `peak_flops` (of all ranks; 0
+    /// = unknown) are for ETA and MFU.
     void record(const StepRecord& r, Index last_step, double flops_per_token, double peak_flops);
 
    private:

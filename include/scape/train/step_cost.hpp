@@ -20,13 +20,13 @@ struct MemoryAccount {
 
 struct StepCost {
     int ranks = 1;
-    Index accumulation = 1;      ///< micro-batches per rank and step
-    Index step_sequences = 0;    ///< ranks x micro-batch x accumulation
+    Index accumulation = 1;    ///< micro-batches per rank and step
+    Index step_sequences = 0;  ///< ranks x micro-batch x accumulation
     Index step_tokens = 0;
     Index parameters = 0;
     double flops_per_token = 0;  ///< forward and backward
     double step_flops = 0;
-    Index bytes_sent = 0;        ///< per rank and step
+    Index bytes_sent = 0;  ///< per rank and step
     MemoryAccount memory;
 };
 
