@@ -4,6 +4,7 @@
 #include <scape/base/fence.hpp>
 #include <scape/base/random.hpp>
 #include <scape/config/deck.hpp>
+#include <scape/config/launcher.hpp>
 #include <scape/io/checkpoint.hpp>
 #include <scape/kernels/gemm.hpp>
 #include <scape/model/model.hpp>
@@ -67,6 +68,7 @@ Token draw(const HostVec<float>& logits, const GenerateOptions& options, double 
 }  // namespace
 
 ExitCode generate(const GenerateOptions& options, Arguments arguments) {
+    if (config::rank_from_launcher() > 0) return ExitCode::done;  // one rank writes it all
     // 1. The checkpoint says which model it is
     const io::CheckpointReader checkpoint(train::find_checkpoint(options.checkpoint));
     const config::RunConfig config =

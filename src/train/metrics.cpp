@@ -73,7 +73,12 @@ std::string short_duration(double seconds) {
 RunLog::RunLog(const std::string& dir, Index resumed_step)
     : speak_(true), terminal_(writes_to_terminal()), first_step_(resumed_step) {
     const std::string path = dir + "/metrics.jsonl";
-    cut_back(path, resumed_step);
+    if (resumed_step > 0) {
+        cut_back(path, resumed_step);
+    } else if (std::filesystem::exists(path)) {
+        // A run that ended before its first checkpoint: its records are kept, but not continued.
+        std::filesystem::rename(path, dir + "/metrics.previous.jsonl");
+    }
     metrics_.reset(open_for_append(path));
     log_.reset(open_for_append(dir + "/log.txt"));
 }

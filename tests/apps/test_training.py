@@ -46,6 +46,12 @@ class Run(Case):
         evaluated = self.scape("eval", "run", self.path("run", "deck.resolved.toml"))
         self.assertIn(f"{records[-1]['valid_loss']:.4f}"[:6], evaluated)
 
+    def test_generate_and_eval_under_a_launcher_speak_once(self):
+        self.train("run", "train.steps=2")
+        ids = ("generate", "run", "--prompt-ids", "1", "2", "--tokens", "4")
+        self.assertEqual(self.scape(*ids, ranks=2), self.scape(*ids))
+        self.assertEqual(self.scape("eval", "run", TINY_GPT, ranks=2), self.scape("eval", "run", TINY_GPT))
+
     def test_dry_run_says_what_a_step_costs_and_touches_nothing(self):
         text = self.scape("train", TINY_GPT, "--dry-run", "--ranks", "2", "run.dir=run")
         for words in ("2 ranks x", "parameters", "FLOPs", "memory", "[optimizer]"):
@@ -161,6 +167,15 @@ class Resume(Case):
         last = int(self.checkpoints("run")[-1][5:13])
         records = self.train("run", f"train.steps={last + 3}")
         self.assertEqual([r["step"] for r in records], list(range(1, last + 4)))
+
+    def test_a_run_killed_before_its_first_checkpoint_keeps_its_records(self):
+        old = self.train("run", "train.steps=3")
+        for name in self.checkpoints("run"):
+            os.remove(self.path("run", "checkpoints", name))
+        self.train("run", "train.steps=2")
+        self.assertIn("fresh start", self.last_output)
+        kept = self.text("run", "metrics.previous.jsonl").splitlines()
+        self.assertEqual(len(kept), len(old))
 
     def test_a_complete_run_has_nothing_to_do(self):
         self.train("run", "train.steps=2")

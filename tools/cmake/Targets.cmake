@@ -46,6 +46,10 @@ if(MPIEXEC_EXECUTABLE)
   endif()
 endif()
 set(scape_test_environment "OMP_NUM_THREADS=1;OMP_PROC_BIND=false;OPENBLAS_NUM_THREADS=1")
+if(SCAPE_SANITIZE)
+  # What MPI libraries and hwloc keep until the end would be reported as leaks.
+  list(APPEND scape_test_environment "ASAN_OPTIONS=detect_leaks=0")
+endif()
 
 # scape_test(optim SOURCES ... USES ... [RANKS 1 2 3 4]): one Catch2 binary, run once, or once for
 # each number of ranks (and then linked to the MPI back end).

@@ -39,7 +39,8 @@ class RunLog {
    public:
     RunLog() = default;  ///< silent
     /// Opens `dir`/metrics.jsonl and log.txt for appending. Records of steps after `resumed_step`
-    /// are cut off first: they will be written again.
+    /// are cut off first: they will be written again. A fresh start moves an older file to
+    /// metrics.previous.jsonl.
     RunLog(const std::string& dir, Index resumed_step);
 
     /// A line in log.txt and on the terminal.
