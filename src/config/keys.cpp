@@ -228,7 +228,7 @@ void add_rest(std::vector<Key>& keys) {
 
     Section metrics(keys, "metrics", &RunConfig::metrics);
     metrics.number("peak_tflops", &MetricsSection::peak_tflops, at_least(0),
-                   "peak of one rank's device, for MFU; 0 = known devices, otherwise n/a");
+                   "peak of one rank's device or cores, for MFU; 0 = unknown, MFU is n/a");
 }
 
 }  // namespace
