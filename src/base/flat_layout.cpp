@@ -20,21 +20,20 @@ const Tensor& FlatLayout::add(const std::string& name, const std::vector<Index>&
     t.dense = shape.size() < 2;
     extent_ = t.offset + t.storage;
     parameters_ += t.size;
+    by_name_.emplace(name, tensors_.size());
     tensors_.push_back(std::move(t));
     return tensors_.back();
 }
 
 bool FlatLayout::contains(const std::string& name) const {
-    return std::any_of(tensors_.begin(), tensors_.end(),
-                       [&](const Tensor& t) { return t.name == name; });
+    return by_name_.contains(name);
 }
 
 const Tensor& FlatLayout::tensor(const std::string& name) const {
-    const auto found = std::find_if(tensors_.begin(), tensors_.end(),
-                                    [&](const Tensor& t) { return t.name == name; });
-    if (found == tensors_.end())
+    const auto found = by_name_.find(name);
+    if (found == by_name_.end())
         throw std::logic_error("flat_layout: there is no tensor '" + name + "'");
-    return *found;
+    return tensors_[found->second];
 }
 
 Sharding::Sharding(const FlatLayout& layout, int ranks, Index bucket_bytes)

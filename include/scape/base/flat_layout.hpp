@@ -19,6 +19,7 @@
 #include <scape/base/types.hpp>
 
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace scape {
@@ -54,6 +55,7 @@ class FlatLayout {
 
    private:
     std::vector<Tensor> tensors_;
+    std::unordered_map<std::string, std::size_t> by_name_;
     Index parameters_ = 0;
     Index extent_ = 0;
 };
