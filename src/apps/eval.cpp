@@ -22,7 +22,10 @@ ExitCode eval(const EvalOptions& options, Arguments arguments) {
         config::load_deck(options.deck, config::as_overrides(options.overrides));
     config::validate(deck, config::ranks_from_launcher());
     config::RunConfig config = deck.config;
-    const io::CheckpointReader checkpoint(train::find_checkpoint(options.checkpoint));
+    std::vector<std::string> notes;
+    const io::CheckpointReader checkpoint(train::find_checkpoint(options.checkpoint, notes));
+    if (config::rank_from_launcher() == 0)
+        for (const std::string& note : notes) fmt::print(stderr, "{}\n", note);
     const config::RunConfig trained =
         config::parse_run_config(checkpoint.meta().deck, checkpoint.path());
     if (trained.model.vocab != config.model.vocab)

@@ -69,8 +69,14 @@ Token draw(const HostVec<float>& logits, const GenerateOptions& options, double 
 
 ExitCode generate(const GenerateOptions& options, Arguments arguments) {
     if (config::rank_from_launcher() > 0) return ExitCode::done;  // one rank writes it all
+    if (!std::isfinite(options.temperature) || options.temperature < 0)
+        throw user_error(ExitCode::usage, fmt::format("--temperature {}: allowed is 0 or more",
+                                                      options.temperature));
+
     // 1. The checkpoint says which model it is
-    const io::CheckpointReader checkpoint(train::find_checkpoint(options.checkpoint));
+    std::vector<std::string> notes;
+    const io::CheckpointReader checkpoint(train::find_checkpoint(options.checkpoint, notes));
+    for (const std::string& note : notes) fmt::print(stderr, "{}\n", note);
     const config::RunConfig config =
         config::parse_run_config(checkpoint.meta().deck, checkpoint.path());
     std::vector<Token> text = prompt_tokens(options, config);

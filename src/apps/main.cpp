@@ -7,13 +7,15 @@
 #include <scape/config/keys.hpp>
 #include <scape/config/launcher.hpp>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <chrono>
 #include <cstdlib>
 #include <functional>
-#include <new>
+#include <system_error>
 #include <thread>
 
 namespace {
@@ -29,7 +31,7 @@ Exit codes, the same on every rank:
   3  data or checkpoint
   4  nothing to do: the run is complete
   5  numbers: not finite for too long, or replicas differ
-  6  a rank or the network was lost
+  6  the network was lost (where a rank is killed, the launcher ends the others, with its own code)
   7  disk or memory
 )";
 
@@ -46,6 +48,10 @@ int fail_alike(int code, const std::string& message) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    // 0. Standard streams that are closed would lend their numbers to the files of a run.
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+        if (fcntl(stream, F_GETFD) == -1 && open("/dev/null", O_RDWR) == -1) return 1;
+
     // 1. The command line
     CLI::App app{"scape: language-model pre-training with extremely sparse communication", "scape"};
     app.set_version_flag("--version", SCAPE_VERSION);
@@ -62,7 +68,8 @@ int main(int argc, char** argv) {
     sub->add_option("--ranks", train_options.ranks, "For --dry-run: as if on that many ranks")
         ->check(CLI::PositiveNumber);
     sub->add_option("--allow-change", train_options.allow_change,
-                    "On resume: a key whose change is meant, e.g. data.train");
+                    "On resume: a key whose change is meant, e.g. data.train; once for each key")
+        ->allow_extra_args(false);
     sub->callback([&] { command = [&] { return train(train_options, {argc, argv}); }; });
 
     GenerateOptions generate_options;
@@ -74,13 +81,12 @@ int main(int argc, char** argv) {
                     "The same as token ids, for vocabularies other than bytes");
     sub->add_option("--tokens", generate_options.tokens, "How many tokens to write")
         ->capture_default_str()
-        ->check(CLI::NonNegativeNumber);
+        ->check(CLI::Range(0, 1000000000));
     sub->add_option("--temperature", generate_options.temperature, "0 takes the likeliest token")
-        ->capture_default_str()
-        ->check(CLI::NonNegativeNumber);
+        ->capture_default_str();
     sub->add_option("--top-k", generate_options.top_k, "Among that many likeliest; 0 = all")
         ->capture_default_str()
-        ->check(CLI::NonNegativeNumber);
+        ->check(CLI::Range(0, 1000000000));
     sub->add_option("--seed", generate_options.seed, "Of the draws")->capture_default_str();
     sub->callback([&] { command = [&] { return generate(generate_options, {argc, argv}); }; });
 
@@ -127,12 +133,20 @@ int main(int argc, char** argv) {
     // 2. The command. What a single rank of several suffers alone has been dealt with by the
     //    session; what arrives here has befallen all ranks alike.
     try {
-        return static_cast<int>(command());
+        const ExitCode code = command();
+        // What was asked for on standard output must have arrived there; a training run has its
+        // log.
+        if (code == ExitCode::done && !app.got_subcommand("train") &&
+            (std::fflush(stdout) != 0 || std::ferror(stdout)))
+            throw user_error(ExitCode::resources, "cannot write to standard output: disk full?");
+        return static_cast<int>(code);
     } catch (const user_error& e) {
         return fail_alike(static_cast<int>(e.code()), e.what());
-    } catch (const std::bad_alloc&) {
-        return fail_alike(static_cast<int>(ExitCode::resources), out_of_memory);
+    } catch (const std::system_error& e) {
+        return fail_alike(static_cast<int>(ExitCode::resources), e.what());  // a write that failed
     } catch (const std::exception& e) {
+        if (is_out_of_memory(e))
+            return fail_alike(static_cast<int>(ExitCode::resources), out_of_memory);
         return fail_alike(static_cast<int>(ExitCode::fault),
                           fmt::format("fault of the program: {}", e.what()));
     }

@@ -10,15 +10,10 @@
 
 #include <exception>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
 namespace scape::apps {
-
-inline constexpr const char* out_of_memory =
-    "out of memory. `scape train DECK --dry-run` shows what a deck needs; a smaller "
-    "train.micro_batch or model.recompute = \"layer\" needs less.";
 
 class Session {
    public:
@@ -50,11 +45,9 @@ class Session {
         } catch (const user_error& e) {
             if (comm_->size() == 1) throw;
             end_all(e.code(), e.what());
-        } catch (const std::bad_alloc&) {
-            if (comm_->size() == 1) throw;
-            end_all(ExitCode::resources, out_of_memory);
         } catch (const std::exception& e) {
             if (comm_->size() == 1) throw;
+            if (is_out_of_memory(e)) end_all(ExitCode::resources, out_of_memory);
             end_all(ExitCode::fault, e.what());
         }
     }

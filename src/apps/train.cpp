@@ -3,6 +3,7 @@
 
 #include <scape/base/signals.hpp>
 #include <scape/config/deck.hpp>
+#include <scape/config/keys.hpp>
 #include <scape/config/launcher.hpp>
 #include <scape/config/validate.hpp>
 #include <scape/data/dataset.hpp>
@@ -10,6 +11,8 @@
 #include <scape/train/step_cost.hpp>
 
 #include <fmt/format.h>
+
+#include <csignal>
 
 namespace scape::apps {
 
@@ -21,6 +24,12 @@ ExitCode train(const TrainOptions& options, Arguments arguments) {
     const int ranks = options.ranks > 0 ? options.ranks : config::ranks_from_launcher();
     config::validate(deck, ranks);
 
+    for (const std::string& key : options.allow_change)
+        if (config::find_key(key) == nullptr)
+            throw user_error(ExitCode::usage,
+                             fmt::format("--allow-change {}: unknown key; did you mean {}?", key,
+                                         config::nearest_key(key)));
+
     // 2. What it would mean
     if (options.dry_run) {
         if (config::rank_from_launcher() == 0)
@@ -31,6 +40,7 @@ ExitCode train(const TrainOptions& options, Arguments arguments) {
 
     // 3. The machine. Signals first: the threads of MPI and of the BLAS must not take them.
     watch_stop_signals();
+    std::signal(SIGPIPE, SIG_IGN);  // `| head` must not end a run: its log goes on
     Session session(config.comm.backend, &arguments.argc, &arguments.argv);
     return session.run([&] {
         comm::Communicator& comm = session.comm();

@@ -53,6 +53,18 @@ void check_ranges(Context& c) {
 
 void check_model(Context& c) {
     const ModelConfig& m = c.config.model;
+    // Far beyond any machine, and before sizes in bytes leave 64 bits.
+    constexpr double most_parameters = 1e13;
+    const auto width = static_cast<double>(m.width);
+    const double about = static_cast<double>(m.layers) * width *
+                             (4 * width + 2.0 * static_cast<double>(m.ffn_width)) +
+                         width * static_cast<double>(m.vocab + m.max_seq_len);
+    if (about > most_parameters)
+        c.add("model.width",
+              fmt::format("{}, {}, {}: about {:.2g} parameters, and at most {:.0e} are "
+                          "possible; lower one of them",
+                          c.show("model.layers"), c.show("model.width"), c.show("model.ffn_width"),
+                          about, most_parameters));
     if (m.width % m.heads != 0) {
         const Index below = m.width / m.heads * m.heads;
         c.add("model.width",

@@ -72,11 +72,13 @@ std::optional<std::string> find_latest(const std::string& dir, std::vector<std::
     return {};
 }
 
-void prune(const std::string& dir, Index keep_last, Index keep_every) {
+void prune(const std::string& dir, Index newest, Index keep_last, Index keep_every) {
     std::error_code error;
     for (const auto& path : temporaries(dir)) fs::remove(path, error);
     if (keep_last < 1) return;
-    const auto found = checkpoints(dir);
+    auto found = checkpoints(dir);
+    // Later steps come from another attempt, or cannot be read: they must not count as the newest.
+    std::erase_if(found, [&](const auto& c) { return c.first > newest; });
     for (std::size_t i = static_cast<std::size_t>(keep_last); i < found.size(); ++i) {
         const bool kept = keep_every > 0 && found[i].first % keep_every == 0;
         if (!kept) fs::remove(found[i].second, error);

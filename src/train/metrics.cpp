@@ -40,7 +40,7 @@ void cut_back(const std::string& path, Index step) {
     out.close();
     if (!out)
         throw user_error(ExitCode::resources,
-                         fmt::format("cannot write '{}': disk full?", shorter));
+                         fmt::format("cannot write '{}': {}", shorter, std::strerror(errno)));
     std::filesystem::rename(shorter, path);
 }
 
@@ -75,9 +75,12 @@ RunLog::RunLog(const std::string& dir, Index resumed_step)
     const std::string path = dir + "/metrics.jsonl";
     if (resumed_step > 0) {
         cut_back(path, resumed_step);
-    } else if (std::filesystem::exists(path)) {
+    } else if (std::error_code none; std::filesystem::file_size(path, none) > 0 && !none) {
         // A run that ended before its first checkpoint: its records are kept, but not continued.
-        std::filesystem::rename(path, dir + "/metrics.previous.jsonl");
+        int n = 1;
+        const auto kept = [&] { return fmt::format("{}/metrics.previous-{}.jsonl", dir, n); };
+        while (std::filesystem::exists(kept())) ++n;
+        std::filesystem::rename(path, kept());
     }
     metrics_.reset(open_for_append(path));
     log_.reset(open_for_append(dir + "/log.txt"));

@@ -66,16 +66,19 @@ void make_directory(const std::string& dir) {
                                      dir, error.message()));
 }
 
-void write_deck(const config::RunConfig& config) {
-    const std::string path = config.run.dir + "/deck.resolved.toml";
-    std::ofstream out(path, std::ios::trunc);
-    out << config::resolved_deck(config);
-    out.close();
-    if (!out)
-        throw user_error(ExitCode::resources,
-                         fmt::format("cannot write '{}': {}. Choose another run.dir, or make room "
-                                     "or permission there.",
-                                     path, std::strerror(errno)));
+/// Whether a former run has left something that a fresh start would overwrite.
+bool holds_a_run(const config::RunConfig& config) {
+    std::error_code error;
+    if (fs::file_size(config.run.dir + "/metrics.jsonl", error) > 0 && !error) return true;
+    for (const auto& entry : fs::directory_iterator(checkpoints_dir(config), error))
+        if (io::checkpoint_step(entry.path().filename().string())) return true;
+    return false;
+}
+
+/// Throws where checkpoint.init_from leads to no checkpoint.
+void check_init_from(const config::RunConfig& config, std::vector<std::string>& notes) {
+    const std::string& name = config.checkpoint.init_from;
+    if (!name.empty()) io::CheckpointReader(find_checkpoint(name, notes));
 }
 
 Start find_start(const config::RunConfig& config, const std::vector<std::string>& allowed) {
@@ -83,12 +86,13 @@ Start find_start(const config::RunConfig& config, const std::vector<std::string>
     const std::string dir = checkpoints_dir(config);
     Start start;
     if (c.resume == config::Resume::never) {
-        if (fs::exists(config.run.dir + "/metrics.jsonl"))
+        if (holds_a_run(config))
             throw user_error(ExitCode::usage,
                              fmt::format("checkpoint.resume is \"never\", and '{}' already holds a "
                                          "run, which would be overwritten. Choose another run.dir, "
                                          "resume, or remove that directory.",
                                          config.run.dir));
+        check_init_from(config, start.notes);
         return start;
     }
     const auto newest = io::find_latest(dir, start.notes);
@@ -113,6 +117,7 @@ Start find_start(const config::RunConfig& config, const std::vector<std::string>
                                      "overwrite them.{}\nRepair or remove them, or choose another "
                                      "run.dir.",
                                      dir, why));
+    check_init_from(config, start.notes);
     return start;
 }
 
@@ -129,9 +134,8 @@ std::string checkpoints_dir(const config::RunConfig& config) {
     return config.run.dir + "/checkpoints";
 }
 
-std::string find_checkpoint(const std::string& name) {
+std::string find_checkpoint(const std::string& name, std::vector<std::string>& notes) {
     if (fs::is_regular_file(name)) return name;
-    std::vector<std::string> notes;
     for (const std::string& dir : {name + "/checkpoints", name}) {
         if (!fs::is_directory(dir)) continue;
         if (const auto found = io::find_latest(dir, notes)) return *found;
@@ -152,7 +156,6 @@ Start prepare_run(const config::RunConfig& config, const std::vector<std::string
         start = find_start(config, allowed);
         if (start.step >= config.train.steps) return;  // nothing will be written
         make_directory(config.run.dir);
-        write_deck(config);
     });
     broadcast(comm, start.checkpoint);
     comm.broadcast_host(&start.step, sizeof start.step, 0);

@@ -1,12 +1,19 @@
 #include <scape/train/run.hpp>
 
 #include <scape/base/profiling.hpp>
+#include <scape/config/deck.hpp>
 #include <scape/config/validate.hpp>
 #include <scape/io/checkpoint.hpp>
 #include <scape/train/stop_request.hpp>
 #include <scape/train/trainer.hpp>
 
 #include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
 
 namespace scape::train {
 
@@ -24,12 +31,28 @@ void begin(Trainer& trainer, const config::RunConfig& config, const Start& start
         log.say(fmt::format("resumed at step {} from {}", start.step, start.checkpoint));
     } else if (!config.checkpoint.init_from.empty()) {
         const std::string file = config.checkpoint.init_from;
-        comm::together(comm, [&] { trainer.start_from_weights(find_checkpoint(file)); });
+        std::vector<std::string> notes;  // prepare_run has told them
+        comm::together(comm, [&] { trainer.start_from_weights(find_checkpoint(file, notes)); });
         log.say(fmt::format("fresh start from the weights of {}", file));
     } else {
         trainer.start_fresh();
         log.say(fmt::format("fresh start, seed {}", config.run.seed));
     }
+}
+
+/// deck.resolved.toml, once the start has succeeded: a refused one leaves the old deck alone.
+void write_deck(const config::RunConfig& config) {
+    const std::string path = config.run.dir + "/deck.resolved.toml";
+    const std::string temporary = path + ".tmp";
+    std::ofstream out(temporary, std::ios::trunc);
+    out << config::resolved_deck(config);
+    out.close();
+    if (!out)
+        throw user_error(ExitCode::resources,
+                         fmt::format("cannot write '{}': {}. Choose another run.dir, or make room "
+                                     "or permission there.",
+                                     path, std::strerror(errno)));
+    std::filesystem::rename(temporary, path);
 }
 
 }  // namespace
@@ -39,11 +62,16 @@ ExitCode run(const config::RunConfig& config, const Start& start, const data::Da
     const Index last = config.train.steps;
     if (start.step >= last) return ExitCode::complete;
 
-    Trainer trainer(config, comm, dataset, exec);
+    std::unique_ptr<Trainer> made;
+    comm::together(comm, [&] { made = std::make_unique<Trainer>(config, comm, dataset, exec); });
+    Trainer& trainer = *made;
     begin(trainer, config, start, comm, log);
+    const bool lead = comm.rank() == 0;
+    comm::together(comm, [&] {
+        if (lead) write_deck(config);
+    });
 
     // Signals reach every rank; the clock and the STOP file are watched by one.
-    const bool lead = comm.rank() == 0;
     StopRequest stop(lead ? config.run.dir : "",
                      lead ? config::wall_limit_seconds(config.run.wall_limit) : 0);
     const double flops_per_token = step_cost(config, comm.size()).flops_per_token;
@@ -54,7 +82,7 @@ ExitCode run(const config::RunConfig& config, const Start& start, const data::Da
         const io::SaveResult saved = trainer.save(checkpoints_dir(config));
         save_seconds = saved.seconds;
         if (lead)
-            io::prune(checkpoints_dir(config), config.checkpoint.keep_last,
+            io::prune(checkpoints_dir(config), trainer.step_number(), config.checkpoint.keep_last,
                       config.checkpoint.keep_every);
         log.say(fmt::format("checkpoint: {} ({}, {:.2f} s, {:.3g} GB/s)", saved.path,
                             short_bytes(saved.bytes), saved.seconds,
@@ -81,6 +109,7 @@ ExitCode run(const config::RunConfig& config, const Start& start, const data::Da
             return ExitCode::done;
         }
     }
+    stop.obeyed();  // one that came in the last step
     const double seconds = timer.seconds();
     log.say(
         fmt::format("done: {} steps, {} tokens in {} ({:.0f} tokens/s, evaluation and "
@@ -88,9 +117,10 @@ ExitCode run(const config::RunConfig& config, const Start& start, const data::Da
                     last, trainer.tokens_seen(), short_duration(seconds),
                     static_cast<double>(trainer.tokens_seen() - first_tokens) / seconds));
     if (valid_loss > 0)
-        log.say(fmt::format("validation loss {:.4f} nats per token; unigram entropy of the training "
-                            "text {:.4f}",
-                            valid_loss, dataset.unigram_entropy));
+        log.say(
+            fmt::format("validation loss {:.4f} nats per token; unigram entropy of the training "
+                        "text {:.4f}",
+                        valid_loss, dataset.unigram_entropy));
     return ExitCode::done;
 }
 

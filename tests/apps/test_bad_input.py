@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Wrong input gets one clear message, the right exit code on every rank, and loses nothing."""
 import os
+import subprocess
 import time
 import unittest
 
@@ -133,7 +134,56 @@ class Checkpoints(Case):
                      says=["run"])
 
 
+    def test_an_unreadable_newer_one_is_not_counted_when_old_ones_are_removed(self):
+        os.truncate(self.newest, 5000)
+        self.train("run", "train.steps=3", "checkpoint.every=1", "checkpoint.keep_last=1")
+        self.assertIn("step-00000003.h5", self.checkpoints("run"))
+        self.assertEqual(self.text("run", "checkpoints", "latest").strip(), "step-00000003.h5")
+
+    def test_generate_says_which_one_it_passed_over(self):
+        os.truncate(self.newest, 5000)
+        text = self.scape("generate", "run", "--prompt-ids", "1", "--tokens", "1")
+        self.assertIn("step-00000004.h5", text)
+
+    def test_a_refused_start_leaves_the_old_deck(self):
+        before = self.text("run", "deck.resolved.toml")
+        self.refused(DATA, "train", TINY_GPT, "run.dir=run", "train.steps=6", "model.width=64",
+                     "--allow-change", "model.width", says=["shape"])
+        self.assertEqual(self.text("run", "deck.resolved.toml"), before)
+
+    def test_allow_change_takes_one_key_and_knows_it(self):
+        self.scape("train", TINY_GPT, "--allow-change", "run.seed", "run.dir=run", "train.steps=5",
+                   "run.seed=7")
+        self.assertIn("seed = 7", self.text("run", "deck.resolved.toml"))
+        self.refused(USAGE, "train", TINY_GPT, "run.dir=run", "--allow-change", "run.sed",
+                     says=["run.seed"])
+
+    def test_a_fresh_start_over_checkpoints_alone_is_refused(self):
+        os.remove(self.path("run", "metrics.jsonl"))
+        before = self.checkpoints("run")
+        self.refused(USAGE, "train", TINY_GPT, "run.dir=run", "checkpoint.resume=never", says=["run"])
+        self.assertEqual(self.checkpoints("run"), before)
+
+
 class Output(Case):
+    def test_closed_and_full_standard_output(self):
+        subprocess.run(f"exec {SCAPE} train {TINY_GPT} run.dir=run train.steps=3 >&-", shell=True,
+                       cwd=self.dir, check=True)
+        self.assertEqual([r["step"] for r in self.records("run")], [1, 2, 3])
+        full = subprocess.run(f"{SCAPE} generate run --prompt-ids 1 >/dev/full", shell=True,
+                              cwd=self.dir, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(full.returncode, RESOURCES)
+        self.assertIn("standard output", full.stderr)
+
+    def test_models_too_large_for_memory_or_for_any_machine(self):
+        big = ("model.width=1000000", "model.heads=1", "model.layers=1", "model.ffn_width=64",
+               "train.micro_batch=1", "train.global_batch=4")
+        for ranks in (1, 2):  # 16 TB of parameters
+            self.refused(RESOURCES, "train", TINY_GPT, "run.dir=run", *big, ranks=ranks,
+                         says=["out of memory", "--dry-run"])
+        self.refused(USAGE, "train", TINY_GPT, "--dry-run", "model.layers=100000", "model.width=1000000",
+                     "model.heads=1", says=["parameters"])
+
     def test_directory_that_cannot_be_written(self):
         self.write("file", "")
         for ranks in (1, 2):

@@ -174,7 +174,7 @@ class Resume(Case):
             os.remove(self.path("run", "checkpoints", name))
         self.train("run", "train.steps=2")
         self.assertIn("fresh start", self.last_output)
-        kept = self.text("run", "metrics.previous.jsonl").splitlines()
+        kept = self.text("run", "metrics.previous-1.jsonl").splitlines()
         self.assertEqual(len(kept), len(old))
 
     def test_a_complete_run_has_nothing_to_do(self):

@@ -111,17 +111,17 @@ TEST_CASE("prune keeps the last ones and every n-th, and clears temporaries") {
         return steps;
     };
     fill();
-    io::prune(dir.path(), 0, 0);
+    io::prune(dir.path(), 1000000, 0, 0);
     CHECK(left() == std::vector<Index>{5, 10, 15, 20, 25});
     CHECK_FALSE(std::filesystem::exists(dir.path("step-00000030.h5.tmp")));
     CHECK_FALSE(std::filesystem::exists(dir.path("latest.tmp")));
     CHECK(std::filesystem::exists(dir.path("notes.tmp")));
-    io::prune(dir.path(), 2, 10);
+    io::prune(dir.path(), 1000000, 2, 10);
     CHECK(left() == std::vector<Index>{10, 20, 25});
-    io::prune(dir.path(), 1, 0);
+    io::prune(dir.path(), 1000000, 1, 0);
     CHECK(left() == std::vector<Index>{25});
     CHECK(std::filesystem::exists(dir.path("latest")));
-    io::prune(dir.path("none"), 1, 0);
+    io::prune(dir.path("none"), 1000000, 1, 0);
 }
 
 TEST_CASE("a directory that cannot be made or written") {

@@ -48,7 +48,7 @@ endif()
 set(scape_test_environment "OMP_NUM_THREADS=1;OMP_PROC_BIND=false;OPENBLAS_NUM_THREADS=1")
 if(SCAPE_SANITIZE)
   # What MPI libraries and hwloc keep until the end would be reported as leaks.
-  list(APPEND scape_test_environment "ASAN_OPTIONS=detect_leaks=0")
+  list(APPEND scape_test_environment "ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1")
 endif()
 
 # scape_test(optim SOURCES ... USES ... [RANKS 1 2 3 4]): one Catch2 binary, run once, or once for

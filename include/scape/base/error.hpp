@@ -2,6 +2,8 @@
 /// @file
 /// Errors that a user can cause and mend, and the exit codes of the program.
 
+#include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -37,5 +39,15 @@ class agreed_error : public user_error {
    public:
     using user_error::user_error;
 };
+
+/// Whether an exception says that memory ran out. Kokkos says so in words only.
+inline bool is_out_of_memory(const std::exception& e) {
+    return dynamic_cast<const std::bad_alloc*>(&e) != nullptr ||
+           std::string(e.what()).find("failed to allocate memory") != std::string::npos;
+}
+
+inline constexpr const char* out_of_memory =
+    "out of memory. `scape train DECK --dry-run` shows what a deck needs; more ranks, a smaller "
+    "train.micro_batch or model.recompute = \"layer\" need less on each.";
 
 }  // namespace scape

@@ -122,10 +122,10 @@ void together(Communicator& comm, Work&& work) {
         std::forward<Work>(work)();
     } catch (const user_error& e) {
         mine = {true, e.code(), e.what()};
-    } catch (const std::bad_alloc& e) {
-        mine = {true, ExitCode::resources, std::string("out of memory: ") + e.what()};
     } catch (const std::exception& e) {
-        mine = {true, ExitCode::fault, e.what()};
+        const bool memory = is_out_of_memory(e);
+        mine = {true, memory ? ExitCode::resources : ExitCode::fault,
+                memory ? out_of_memory : e.what()};
     }
     agree(comm, mine);
 }

@@ -104,9 +104,10 @@ std::optional<Index> checkpoint_step(const std::string& file_name);
 /// a line for each newer one that was passed over, with the reason.
 std::optional<std::string> find_latest(const std::string& dir, std::vector<std::string>& log);
 
-/// Removes checkpoints but the newest `keep_last` and those whose step is a multiple of
-/// `keep_every` (0: no others), and temporaries that a killed run left behind. keep_last < 1 keeps
-/// all. Called by one rank. A file that cannot be removed stays.
-void prune(const std::string& dir, Index keep_last, Index keep_every);
+/// Of the checkpoints up to step `newest`, the one just written, removes all but the last
+/// `keep_last` and those whose step is a multiple of `keep_every` (0: no others), and temporaries
+/// that a killed run left behind. keep_last < 1 keeps all. Called by one rank. A file that cannot
+/// be removed stays.
+void prune(const std::string& dir, Index newest, Index keep_last, Index keep_every);
 
 }  // namespace scape::io

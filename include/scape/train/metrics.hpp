@@ -40,7 +40,7 @@ class RunLog {
     RunLog() = default;  ///< silent
     /// Opens `dir`/metrics.jsonl and log.txt for appending. Records of steps after `resumed_step`
     /// are cut off first: they will be written again. A fresh start moves an older file to
-    /// metrics.previous.jsonl.
+    /// metrics.previous-1.jsonl, -2, ...
     RunLog(const std::string& dir, Index resumed_step);
 
     /// A line in log.txt and on the terminal.

@@ -21,10 +21,10 @@ struct Start {
 };
 
 /// Looks for a checkpoint as checkpoint.resume says, compares its deck with this one, and makes the
-/// run directory with deck.resolved.toml in it. `allowed` names keys whose change is meant although
-/// it changes what the run means (data that moved, say). Collective. Throws agreed_error: usage for
-/// a refused change, or a fresh start over an older run; data for a missing or unreadable
-/// checkpoint; resources for a directory that cannot be written.
+/// run directory. Nothing that a former run left is changed yet. `allowed` names keys whose change
+/// is meant although it changes what the run means (data that moved, say). Collective. Throws
+/// agreed_error: usage for a refused change, or a fresh start over an older run; data for a missing
+/// or unreadable checkpoint; resources for a directory that cannot be written.
 Start prepare_run(const config::RunConfig& config, const std::vector<std::string>& allowed,
                   comm::Communicator& comm);
 
@@ -38,6 +38,7 @@ std::string checkpoints_dir(const config::RunConfig& config);
 
 /// The checkpoint that a user names: the file itself, or the newest in a run directory (or in its
 /// checkpoints/). Throws user_error(data) when there is none.
-std::string find_checkpoint(const std::string& name);
+/// `notes`: newer ones that had to be passed over, a line each.
+std::string find_checkpoint(const std::string& name, std::vector<std::string>& notes);
 
 }  // namespace scape::train
