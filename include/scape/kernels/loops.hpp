@@ -147,6 +147,16 @@ struct RowOnHost {
 /// What a row kernel walks its columns with.
 using Row = std::conditional_t<exec_is_host, detail::HostRow, detail::TeamRow>;
 
+/// For a loop over elements that are scattered over memory: asks a host for the cache line of an
+/// element that the loop will change `fetch_ahead` turns later. A device has threads for that.
+inline constexpr Index fetch_ahead = 24;
+template <class T>
+KOKKOS_FORCEINLINE_FUNCTION void prefetch_to_write([[maybe_unused]] const T* element) {
+#if defined(__GNUC__) && !defined(__CUDA_ARCH__) && !defined(__HIP_DEVICE_COMPILE__)
+    if constexpr (exec_is_host) __builtin_prefetch(element, 1);
+#endif
+}
+
 /// Policy over [0, n) with 64-bit indices.
 inline auto range(const Exec& exec, Index n) {
     return Kokkos::RangePolicy<Exec, Kokkos::IndexType<Index>>(exec, 0, n);

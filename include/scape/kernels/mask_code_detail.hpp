@@ -1,0 +1,23 @@
+#pragma once
+/// @file
+/// The two implementations behind mask_code.hpp, for tests that hold one against the other. Both
+/// have the contract of the public functions.
+///
+///     host     a thread per segment. Not in a device build.
+///     device   a team per segment. In every build: on a host a team is one thread.
+
+#include <scape/kernels/mask_code.hpp>
+
+namespace scape::kernels::detail {
+
+void encode_mask_host(const Exec& exec, MaskCode code, Span<const Segment> segments,
+                      Span<const Position> positions, Span<unsigned char> coded);
+void decode_mask_host(const Exec& exec, MaskCode code, Span<const Segment> segments,
+                      Span<const unsigned char> coded, Span<Position> positions);
+
+void encode_mask_device(const Exec& exec, MaskCode code, Span<const Segment> segments,
+                        Span<const Position> positions, Span<unsigned char> coded);
+void decode_mask_device(const Exec& exec, MaskCode code, Span<const Segment> segments,
+                        Span<const unsigned char> coded, Span<Position> positions);
+
+}  // namespace scape::kernels::detail
