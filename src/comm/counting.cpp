@@ -7,7 +7,7 @@ namespace scape::comm {
 
 namespace {
 
-enum Collective { all_to_all_row, all_gather_row, host_row };
+enum Collective { all_to_all_row, all_gather_row, host_row, broadcast_row };
 using Counters = std::shared_ptr<std::vector<Traffic>>;
 
 // Adds the time until the end of its scope.
@@ -58,7 +58,7 @@ Pending counted(const Counters& counters, Collective row, Index bytes, const Beg
 
 CountingCommunicator::CountingCommunicator(Communicator& inner)
     : inner_(inner), traffic_(std::make_shared<std::vector<Traffic>>()) {
-    for (const char* name : {"all_to_all", "all_gather", "host"}) {
+    for (const char* name : {"all_to_all", "all_gather", "host", "broadcast"}) {
         traffic_->push_back({name, 0, 0, 0.0});
     }
 }
@@ -73,6 +73,12 @@ Pending CountingCommunicator::all_gather(const Exec& ready, Bytes buffer) {
     const Index bytes = buffer.size / size() * (size() - 1);
     return counted(traffic_, all_gather_row, bytes,
                    [&] { return inner_.all_gather(ready, buffer); });
+}
+
+Pending CountingCommunicator::broadcast(const Exec& ready, Bytes buffer, int root) {
+    const Index bytes = rank() == root ? buffer.size * (size() - 1) : 0;
+    return counted(traffic_, broadcast_row, bytes,
+                   [&] { return inner_.broadcast(ready, buffer, root); });
 }
 
 Pending CountingCommunicator::all_gather_host(const std::vector<double>& mine,

@@ -56,6 +56,7 @@ class Mpi : public Communicator {
 
     Pending all_to_all(const Exec& ready, Bytes send, Bytes received) override;
     Pending all_gather(const Exec& ready, Bytes buffer) override;
+    Pending broadcast(const Exec& ready, Bytes buffer, int root) override;
     Pending all_gather_host(const std::vector<double>& mine, std::vector<double>& all) override;
     void broadcast_host(void* data, Index bytes, int root) override;
     void send_host(const void* data, Index bytes, int to) override;
@@ -160,6 +161,32 @@ Pending Mpi::all_gather(const Exec& ready, Bytes buffer) {
     fence(ready, "scape::comm::all_gather");
     receive_from_all(*transfer, piece, [&](int peer) { return data + peer * piece; });
     send_to_all(*transfer, piece, [&](int) { return data + mine; });
+    return Pending(std::move(transfer));
+}
+
+// The root sends to each of the others; its network then carries P-1 copies, which is what counting
+// says too. What is broadcast here is small.
+Pending Mpi::broadcast(const Exec& ready, Bytes buffer, int root) {
+    if (root < 0 || root >= size())
+        throw std::logic_error(fmt::format("comm: there is no rank {}", root));
+    if (size() == 1 || buffer.size == 0) return {};
+    auto transfer = begin();
+    char* data = static_cast<char*>(buffer.data);
+    if (shared_->options.stage) {
+        char* device = data;
+        data = transfer->stage(buffer);
+        if (rank() == root) {
+            transfer->copy_in(ready, data, device, buffer.size);
+        } else {
+            transfer->copy_out_later(device, data, buffer.size);
+        }
+    }
+    fence(ready, "scape::comm::broadcast");
+    if (rank() == root) {
+        send_to_all(*transfer, buffer.size, [&](int) { return data; });
+    } else {
+        transfer->receive(data, buffer.size, root);
+    }
     return Pending(std::move(transfer));
 }
 

@@ -164,6 +164,26 @@ TEST_CASE("sums are formed in rank order, and everybody has the same bits") {
     CHECK_FALSE(comm->any(false));
 }
 
+TEST_CASE("broadcasts from every root under way at once, whole or cut") {
+    for (const Index most : {Index(1) << 30, Index(100)}) {
+        const auto comm = make_mpi(MPI_COMM_WORLD, {.max_message_bytes = most});
+        INFO("rank " << comm->rank() << ", messages of at most " << most << " bytes");
+        std::vector<Vec<float>> buffers;
+        std::vector<Pending> pending;
+        for (int root = 0; root < comm->size(); ++root) {
+            const Index n = 1 + 97 * root;
+            buffers.push_back(
+                filled(n, comm->rank() == root ? static_cast<float>(root + 1) : -1.f));
+            pending.push_back(comm->broadcast(Exec(), buffers.back(), root));
+        }
+        for (auto p = pending.rbegin(); p != pending.rend(); ++p) p->wait(Exec());
+        for (int root = 0; root < comm->size(); ++root)
+            check_same_bits("broadcast", to_host(buffers[root]),
+                            std::vector<float>(buffers[root].extent(0), root + 1.f));
+        CHECK_THROWS_AS(comm->broadcast(Exec(), buffers[0], comm->size()), std::logic_error);
+    }
+}
+
 TEST_CASE("host memory: broadcast from every root, and messages between two ranks") {
     for (const Index cut : {Index(5), Index(1) << 30}) {
         const auto comm = make_mpi(MPI_COMM_WORLD, options(cut, false));
@@ -212,6 +232,8 @@ TEST_CASE("what is counted is what the formula says") {
     int number = comm->rank();
     counting.broadcast_host(&number, sizeof number, 0);
     CHECK(number == 0);
+    const int root = comm->size() - 1;
+    counting.broadcast(Exec(), Vec<float>("scape::test::broadcast", 33), root).wait(Exec());
 
     const std::vector<Traffic> traffic = counting.traffic();
     CHECK(traffic[0].calls == 2);
@@ -220,6 +242,8 @@ TEST_CASE("what is counted is what the formula says") {
     CHECK(traffic[1].bytes_sent == others * 77 * 4);
     CHECK(traffic[2].calls == 2);
     CHECK(traffic[2].bytes_sent == others * 24 + (comm->rank() == 0 ? others * 4 : 0));
+    CHECK(traffic[3].calls == 1);
+    CHECK(traffic[3].bytes_sent == (comm->rank() == root ? others * 33 * 4 : 0));
     for (const Traffic& t : traffic) CHECK((t.seconds > 0 && t.seconds < 60));
     counting.reset();
     for (const Traffic& t : counting.traffic()) {

@@ -47,7 +47,7 @@ TEST_CASE("one rank: counted calls send nothing") {
     counting.all_reduce_sum({1});
     counting.barrier();
     const std::vector<Traffic> traffic = counting.traffic();
-    REQUIRE(traffic.size() == 3);
+    REQUIRE(traffic.size() == 4);
     CHECK(traffic[0].collective == "all_to_all");
     CHECK(traffic[1].collective == "all_gather");
     CHECK(traffic[2].collective == "host");

@@ -77,6 +77,9 @@ class Communicator {
     /// In place: `buffer` is P equal pieces, the caller has filled its own, all others arrive.
     virtual Pending all_gather(const Exec& ready, Bytes buffer) = 0;
 
+    /// The whole buffer of `root` arrives everywhere.
+    virtual Pending broadcast(const Exec& ready, Bytes buffer, int root) = 0;
+
     /// Host memory, a few numbers: `all` receives every rank's `mine`, in rank order. `mine` is
     /// copied; `all` must live, untouched, until the Pending is done.
     virtual Pending all_gather_host(const std::vector<double>& mine, std::vector<double>& all) = 0;
@@ -135,7 +138,7 @@ std::unique_ptr<Communicator> make_self();
 
 /// What a collective has cost so far.
 struct Traffic {
-    std::string collective;  ///< "all_to_all", "all_gather", "host"
+    std::string collective;  ///< "all_to_all", "all_gather", "host", "broadcast"
     Index calls = 0;
     Index bytes_sent = 0;  ///< by this rank, to others
     double seconds = 0;    ///< that the caller spent in beginning, testing and awaiting it

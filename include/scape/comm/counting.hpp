@@ -7,7 +7,7 @@
 namespace scape::comm {
 
 /// Bytes are those that this rank sends to others: (P-1)/P of the buffer of an all_to_all, P-1
-/// pieces for an all_gather, P-1 copies of the numbers of an all_gather_host and of what the root
+/// pieces for an all_gather, P-1 copies of a broadcast at its root, P-1 copies of the numbers of an all_gather_host and of what the root
 /// broadcasts. Everything in host memory, barriers too, is counted as "host".
 /// `inner` must outlive it; Pendings need not be done before it ends.
 class CountingCommunicator : public Communicator {
@@ -19,6 +19,7 @@ class CountingCommunicator : public Communicator {
     std::string name() const override { return inner_.name(); }
     Pending all_to_all(const Exec& ready, Bytes send, Bytes received) override;
     Pending all_gather(const Exec& ready, Bytes buffer) override;
+    Pending broadcast(const Exec& ready, Bytes buffer, int root) override;
     Pending all_gather_host(const std::vector<double>& mine, std::vector<double>& all) override;
     void broadcast_host(void* data, Index bytes, int root) override;
     void send_host(const void* data, Index bytes, int to) override;
@@ -26,7 +27,7 @@ class CountingCommunicator : public Communicator {
     void barrier() override;
     [[noreturn]] void abort(int exit_code) override;
 
-    /// all_to_all, all_gather, host: always these three, in this order.
+    /// all_to_all, all_gather, host, broadcast: always these four, in this order.
     std::vector<Traffic> traffic() const;
     void reset();
 
