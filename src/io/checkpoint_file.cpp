@@ -130,7 +130,8 @@ void CheckpointFile::discard() noexcept {
     }
     if (created_) (void)!::truncate(temporary_.c_str(), 0);
     dataset_.reset();
-    group_.reset();
+    rank_.reset();
+    array_.reset();
     file_.reset();
     if (created_) ::unlink(temporary_.c_str());
     if (limited) ::setrlimit(RLIMIT_FSIZE, &limit);
@@ -158,20 +159,32 @@ void CheckpointFile::write_meta(const CheckpointMeta& meta) {
     for (const auto& [name, value] : meta.texts) h5::write_attribute(texts, name, value);
 }
 
-void CheckpointFile::begin_array(const std::string& name) {
+void CheckpointFile::begin_array(const std::string& name, int ranks) {
     if (name == numbers_group || name == texts_group) {
         throw std::logic_error("checkpoint: an array cannot be called '" + name + "'");
     }
-    guarded([&] { group_ = h5::create_group(file_, name); });
+    guarded([&] {
+        rank_.close("H5Gclose");
+        array_ = h5::create_group(file_, name);
+        if (ranks > 0) h5::write_attribute(array_, ranks_attribute, Index{ranks});
+    });
 }
 
-void CheckpointFile::begin_tensor(const Tensor& tensor) {
-    guarded([&] { dataset_ = h5::create_dataset(group_, tensor.name, tensor.shape); });
+void CheckpointFile::begin_rank(int rank) {
+    guarded([&] { rank_ = h5::create_group(array_, rank_group(rank)); });
 }
 
-void CheckpointFile::write(Index begin, Index end, const float* values) {
-    guarded([&] { h5::write(dataset_, begin, end, values); });
-    written_ += (end - begin) * static_cast<Index>(sizeof(float));
+void CheckpointFile::begin_tensor(const Tensor& tensor, h5::Element element) {
+    guarded([&] {
+        const hid_t group = rank_ >= 0 ? rank_ : array_;
+        dataset_ = h5::create_dataset(group, tensor.name, tensor.shape, element);
+    });
+    element_ = element;
+}
+
+void CheckpointFile::write(Index begin, Index end, const void* values) {
+    guarded([&] { h5::write(dataset_, begin, end, values, element_); });
+    written_ += (end - begin) * h5::bytes_of(element_);
 }
 
 void CheckpointFile::end_tensor() {
@@ -182,12 +195,13 @@ Index CheckpointFile::commit() {
     const std::string path = dir_ + "/" + name_;
     Index bytes = 0;
     guarded([&] {
-        group_.close("H5Gclose");
+        rank_.close("H5Gclose");
+        array_.close("H5Gclose");
         // Everything else is on the disk before the mark that says so.
-        h5::check(H5Fflush(file_, H5F_SCOPE_GLOBAL), "H5Fflush");
+        h5::flush(file_);
         flush_to_disk(temporary_);
         h5::write_attribute(file_, "complete", Index{1});
-        h5::check(H5Fflush(file_, H5F_SCOPE_GLOBAL), "H5Fflush");
+        h5::flush(file_);
         file_.close("H5Fclose");
         flush_to_disk(temporary_);
         bytes = static_cast<Index>(fs::file_size(temporary_));

@@ -22,9 +22,11 @@ class CheckpointFile {
     CheckpointFile(const CheckpointFile&) = delete;
     CheckpointFile& operator=(const CheckpointFile&) = delete;
 
-    void begin_array(const std::string& name);
-    void begin_tensor(const Tensor& tensor);
-    void write(Index begin, Index end, const float* values);
+    /// `ranks` > 0: the array is made of that many, each begun with begin_rank.
+    void begin_array(const std::string& name, int ranks = 0);
+    void begin_rank(int rank);
+    void begin_tensor(const Tensor& tensor, h5::Element element = h5::Element::f32);
+    void write(Index begin, Index end, const void* values);
     void end_tensor();
     /// Completes, flushes and renames the file, points `latest` to it; bytes of the file.
     Index commit();
@@ -45,7 +47,8 @@ class CheckpointFile {
     Index written_ = 0;  ///< bytes
     Handler size_limit_handler_;
     bool created_ = false;
-    h5::Id file_, group_, dataset_;
+    h5::Id file_, array_, rank_, dataset_;
+    h5::Element element_ = h5::Element::f32;
 };
 
 }  // namespace scape::io

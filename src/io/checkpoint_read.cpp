@@ -1,4 +1,6 @@
+// Opening a checkpoint, what it holds and whether that is whole. Values: checkpoint_values.cpp.
 #include "checkpoint_format.hpp"
+#include "checkpoint_reading.hpp"
 
 #include <scape/base/error.hpp>
 #include <scape/base/profiling.hpp>
@@ -10,28 +12,16 @@
 #include <set>
 
 namespace scape::io {
+
+using reader::fail;
+using reader::reading;
+
 namespace {
 
 namespace fs = std::filesystem;
 
 /// No HDF5 file of this format is shorter.
 constexpr std::uintmax_t superblock_bytes = 48;
-
-[[noreturn]] void fail(const std::string& path, const std::string& what) {
-    throw user_error(ExitCode::data, fmt::format("checkpoint '{}' {}", path, what));
-}
-
-/// Runs `work`; what HDF5 says against it becomes a message about `what` of the file.
-template <class Work>
-void reading(const std::string& path, const std::string& what, Work&& work) {
-    try {
-        work();
-    } catch (const h5::error& e) {
-        const bool sum = std::string(e.what()).find("hecksum") != std::string::npos;
-        fail(path, fmt::format("is damaged: {} {} ({})", what,
-                               sum ? "does not match its checksum" : "cannot be read", e.what()));
-    }
-}
 
 h5::Id open_checkpoint(const std::string& path) {
     std::error_code error;
@@ -68,34 +58,14 @@ CheckpointMeta read_meta(hid_t file) {
     return meta;
 }
 
-/// Elements [begin, end) of a data set into `out`, in bounded blocks of whole chunks.
-void read_elements(hid_t dataset, const std::vector<Index>& shape, Index begin, Index end,
-                   Span<float> out) {
-    const Index block = block_of(shape);
-    HostVec<float> staging;
-    if constexpr (!exec_is_host) {
-        staging = HostVec<float>(
-            Kokkos::view_alloc(std::string("scape::io::block"), Kokkos::WithoutInitializing),
-            std::min(block, end - begin));
+h5::Element element_called(const std::string& type) {
+    for (const auto element : {h5::Element::f32, h5::Element::u32, h5::Element::u8}) {
+        if (h5::name_of(element) == type) return element;
     }
-    for (Index from = begin; from < end;) {
-        const Index to = std::min(end, (from / block + 1) * block);
-        const auto target = slice(out, from - begin, to - begin);
-        if constexpr (exec_is_host) {
-            h5::read(dataset, from, to, target.data());
-        } else {
-            h5::read(dataset, from, to, staging.data());
-            Kokkos::deep_copy(target, slice(staging, 0, to - from));
-        }
-        from = to;
-    }
+    throw h5::error("elements of " + type);
 }
 
 }  // namespace
-
-struct CheckpointReader::File {
-    h5::Id id;
-};
 
 CheckpointReader::~CheckpointReader() = default;
 CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
@@ -109,9 +79,9 @@ CheckpointReader::CheckpointReader(const std::string& path)
             fail(path, "is an HDF5 file, but not a checkpoint of this program");
         }
         const Index found = h5::read_index(file, "format_version");
-        if (found != format_version) {
-            fail(path, fmt::format("has format version {}; this program reads version {}", found,
-                                   format_version));
+        if (found < oldest_format_version || found > format_version) {
+            fail(path, fmt::format("has format version {}; this program reads versions {} to {}",
+                                   found, oldest_format_version, format_version));
         }
         if (!h5::has_attribute(file, "complete")) {
             fail(path, "is not complete: the program that wrote it was cut off");
@@ -151,12 +121,51 @@ void CheckpointReader::expect_arrays(const std::vector<std::string>& names) cons
     }
 }
 
-void CheckpointReader::check_tensors(const std::string& array, const FlatLayout& layout) const {
+int CheckpointReader::ranks_of(const std::string& array) const {
     if (!has(array)) {
         fail(path_, fmt::format("has no array '{}'; it has: {}", array, fmt::join(arrays(), ", ")));
     }
+    int ranks = 0;
     reading(path_, "array '" + array + "'", [&] {
         const h5::Id group = h5::open_group(file_->id, array);
+        if (!h5::has_attribute(group, ranks_attribute)) return;
+        ranks = static_cast<int>(h5::read_index(group, ranks_attribute));
+        std::vector<std::string> wanted;
+        for (int rank = 0; rank < ranks; ++rank) wanted.push_back(rank_group(rank));
+        const auto found = h5::groups(group);
+        if (ranks < 1 ||
+            !std::is_permutation(found.begin(), found.end(), wanted.begin(), wanted.end())) {
+            fail(path_, fmt::format("is damaged: array '{}' of {} ranks holds: {}", array, ranks,
+                                    fmt::join(found, ", ")));
+        }
+    });
+    return ranks;
+}
+
+void CheckpointReader::check_whole(const std::string& array) const {
+    const int ranks = ranks_of(array);
+    if (ranks > 0) {
+        fail(path_, fmt::format("holds array '{}' for each of {} ranks; one whole array is wanted",
+                                array, ranks));
+    }
+}
+
+void CheckpointReader::check_rank(const std::string& array, int rank) const {
+    const int ranks = ranks_of(array);
+    if (ranks == 0) {
+        fail(path_,
+             fmt::format("holds array '{}' as one whole; that of rank {} is wanted", array, rank));
+    }
+    if (rank < 0 || rank >= ranks) {
+        fail(path_, fmt::format("holds array '{}' for each of {} ranks; that of rank {} is wanted",
+                                array, ranks, rank));
+    }
+}
+
+void CheckpointReader::check_tensors(const std::string& array, const std::string& group_name,
+                                     const FlatLayout& layout, const std::string& type) const {
+    reading(path_, "array '" + array + "'", [&] {
+        const h5::Id group = h5::open_group(file_->id, group_name);
         const auto names = h5::datasets(group);
         const std::set<std::string> found(names.begin(), names.end());
         for (const Tensor& t : layout.tensors()) {
@@ -165,7 +174,14 @@ void CheckpointReader::check_tensors(const std::string& array, const FlatLayout&
                      fmt::format("has no tensor '{}' in array '{}'; the model's has shape {}",
                                  t.name, array, text_of(t.shape)));
             }
-            const auto shape = h5::shape(h5::open_dataset(group, t.name));
+            const h5::Id dataset = h5::open_dataset(group, t.name);
+            const auto shape = h5::shape(dataset);
+            const auto found_type = h5::type_name(dataset);
+            if (found_type != type) {
+                fail(path_, fmt::format("has elements of {} in tensor '{}' of array '{}'; {} is "
+                                        "wanted",
+                                        found_type, t.name, array, type));
+            }
             if (shape != t.shape) {
                 fail(path_, fmt::format("holds another model: tensor '{}' of array '{}' has shape "
                                         "{} in the file, {} in the model",
@@ -183,40 +199,10 @@ void CheckpointReader::check_tensors(const std::string& array, const FlatLayout&
     });
 }
 
-void CheckpointReader::read_flat(const std::string& array, const FlatLayout& layout,
-                                 Span<float> flat) const {
-    const Region region("scape::io::read_flat");
-    check_tensors(array, layout);
-    for (const Tensor& t : layout.tensors()) {
-        const std::string name = array + "/" + t.name;
-        reading(path_, "data set '" + name + "'", [&] {
-            const h5::Id dataset = h5::open_dataset(file_->id, name);
-            read_elements(dataset, t.shape, 0, t.size, slice(flat, t.offset, t.offset + t.size));
-        });
-    }
-}
-
-void CheckpointReader::read_shard(const std::string& array, const FlatLayout& layout,
-                                  const Sharding& sharding, int rank, Span<float> shard) const {
-    const Region region("scape::io::read_shard");
-    check_tensors(array, layout);
-    h5::Id dataset;
-    int opened = -1;
-    for (const Slice& s : sharding.slices(rank)) {
-        const Tensor& t = layout.tensors()[s.tensor];
-        const std::string name = array + "/" + t.name;
-        reading(path_, "data set '" + name + "'", [&] {
-            if (opened != s.tensor) dataset = h5::open_dataset(file_->id, name);
-            opened = s.tensor;
-            read_elements(dataset, t.shape, s.tensor_begin, s.tensor_begin + s.flat.size(),
-                          slice(shard, s.shard_begin, s.shard_begin + s.flat.size()));
-        });
-    }
-}
-
 void CheckpointReader::verify() const {
-    std::vector<float> block;
+    std::vector<std::uint32_t> block;
     for (const auto& array : arrays()) {
+        ranks_of(array);
         std::vector<std::string> names;
         reading(path_, "array '" + array + "'",
                 [&] { names = h5::datasets(h5::open_group(file_->id, array)); });
@@ -225,12 +211,13 @@ void CheckpointReader::verify() const {
             reading(path_, "data set '" + name + "'", [&] {
                 const h5::Id dataset = h5::open_dataset(file_->id, name);
                 const auto shape = h5::shape(dataset);
+                const h5::Element element = element_called(h5::type_name(dataset));
                 Index size = 1;
                 for (const Index n : shape) size *= n;
                 const Index step = block_of(shape);
                 block.resize(std::max<std::size_t>(block.size(), std::min(step, size)));
                 for (Index begin = 0; begin < size; begin += step) {
-                    h5::read(dataset, begin, std::min(begin + step, size), block.data());
+                    h5::read(dataset, begin, std::min(begin + step, size), block.data(), element);
                 }
             });
         }

@@ -34,8 +34,33 @@ std::vector<std::vector<Part>> parts_of(const FlatLayout& layout, const Sharding
     return parts;
 }
 
-void copy_to_host(Span<const float> from, float* to) {
-    Kokkos::deep_copy(HostSpan<float>(to, from.extent(0)), from);
+using ByteSpan = Span<const std::uint8_t>;
+
+/// What save needs of an array, whatever its type.
+struct Array {
+    explicit Array(const ArrayOut& array) : name(array.name), placement(array.placement) {
+        std::visit(
+            [&](const auto& values) {
+                using T = typename std::decay_t<decltype(values)>::non_const_value_type;
+                element = h5::element_of<T>;
+                bytes = ByteSpan(reinterpret_cast<const std::uint8_t*>(values.data()),
+                                 values.extent(0) * sizeof(T));
+            },
+            array.values);
+    }
+
+    std::string name;
+    Placement placement;
+    h5::Element element;
+    ByteSpan bytes;
+
+    ByteSpan part(Index begin, Index end) const {
+        return slice(bytes, begin * h5::bytes_of(element), end * h5::bytes_of(element));
+    }
+};
+
+void copy_to_host(ByteSpan from, std::uint8_t* to) {
+    Kokkos::deep_copy(HostSpan<std::uint8_t>(to, from.extent(0)), from);
 }
 
 /// Moves elements [begin, end) of one tensor from their owners into `block` on rank 0.
@@ -43,33 +68,58 @@ class Gather {
    public:
     Gather(comm::Communicator& comm, Index elements) : comm_(comm) {
         if (comm.rank() == 0 || !exec_is_host) {
-            block_ = HostVec<float>(
+            block_ = HostVec<std::uint8_t>(
                 Kokkos::view_alloc(std::string("scape::io::block"), Kokkos::WithoutInitializing),
-                elements);
+                elements * static_cast<Index>(sizeof(float)));
         }
     }
 
-    float* block() { return block_.data(); }
+    std::uint8_t* block() { return block_.data(); }
 
-    void sharded(const std::vector<Part>& parts, Index begin, Index end, Span<const float> shard) {
+    /// From the one rank that has them.
+    void bring(int rank, ByteSpan values) { bring(rank, values, block_.data()); }
+
+    void sharded(const std::vector<Part>& parts, Index begin, Index end, const Array& array) {
         for (const Part& part : parts) {
             const Index from = std::max(begin, part.begin), to = std::min(end, part.end);
             if (from >= to) continue;
             const Index at = part.shard_begin + (from - part.begin);
-            const Index bytes = (to - from) * static_cast<Index>(sizeof(float));
-            if (comm_.rank() == 0 && part.rank == 0) {
-                copy_to_host(slice(shard, at, at + (to - from)), block_.data() + (from - begin));
-            } else if (comm_.rank() == 0) {
-                comm_.receive_host(block_.data() + (from - begin), bytes, part.rank);
-            } else if (comm_.rank() == part.rank) {
-                send(slice(shard, at, at + (to - from)), bytes);
+            bring(part.rank, array.part(at, at + (to - from)),
+                  block_.data() + (from - begin) * h5::bytes_of(array.element));
+        }
+    }
+
+    /// Elements [begin, end) of all ranks' flat buffers.
+    void mean(Index begin, Index end, const Array& array) {
+        if (comm_.rank() == 0) received_.resize(std::min(mean_elements, end - begin));
+        auto* to = reinterpret_cast<std::uint8_t*>(received_.data());
+        for (Index from = begin; from < end; from += mean_elements) {
+            const Index n = std::min(mean_elements, end - from);
+            for (int rank = 0; rank < comm_.size(); ++rank) {
+                bring(rank, array.part(from, from + n), to);
+                if (comm_.rank() == 0) mean_.add(rank, received_.data(), n);
+            }
+            if (comm_.rank() == 0) {
+                mean_.round(comm_.size(), reinterpret_cast<float*>(block_.data()) + (from - begin));
             }
         }
     }
 
    private:
-    void send(Span<const float> values, Index bytes) {
-        const float* host = values.data();
+    /// `values`: of `rank`; on other ranks their size alone counts.
+    void bring(int rank, ByteSpan values, std::uint8_t* to) {
+        const auto bytes = static_cast<Index>(values.extent(0));
+        if (comm_.rank() == 0 && rank == 0) {
+            copy_to_host(values, to);
+        } else if (comm_.rank() == 0) {
+            comm_.receive_host(to, bytes, rank);
+        } else if (comm_.rank() == rank) {
+            send(values, bytes);
+        }
+    }
+
+    void send(ByteSpan values, Index bytes) {
+        const std::uint8_t* host = values.data();
         if constexpr (!exec_is_host) {
             copy_to_host(values, block_.data());
             host = block_.data();
@@ -78,8 +128,34 @@ class Gather {
     }
 
     comm::Communicator& comm_;
-    HostVec<float> block_;
+    HostVec<std::uint8_t> block_;  // 64 MiB at most
+    std::vector<float> received_;
+    Mean mean_;
 };
+
+/// Throws std::logic_error for what no caller may ask.
+void check_array(const Array& array, const FlatLayout& layout, const Sharding& sharding) {
+    const bool sharded = array.placement == Placement::sharded;
+    const Index wanted = sharded ? sharding.shard_extent() : layout.extent();
+    if (static_cast<Index>(array.bytes.extent(0)) < wanted * h5::bytes_of(array.element)) {
+        throw std::logic_error("checkpoint: array '" + array.name + "' is too short");
+    }
+    if (array.placement == Placement::mean && array.element != h5::Element::f32) {
+        throw std::logic_error("checkpoint: array '" + array.name + "' has no mean");
+    }
+}
+
+/// Of the file: elements, and something for the description of every data set.
+Index payload_bytes(const std::vector<Array>& arrays, const FlatLayout& layout, int ranks) {
+    constexpr Index description = 1024;
+    Index bytes = 0;
+    for (const Array& array : arrays) {
+        const Index each = layout.parameters() * h5::bytes_of(array.element) +
+                           static_cast<Index>(layout.tensors().size()) * description;
+        bytes += each * (array.placement == Placement::per_rank ? ranks : 1);
+    }
+    return bytes;
+}
 
 }  // namespace
 
@@ -87,12 +163,17 @@ class Gather {
 // nobody waits for a message that never comes.
 SaveResult save(comm::Communicator& comm, const std::string& dir, const CheckpointMeta& meta,
                 const FlatLayout& layout, const Sharding& sharding,
-                const std::vector<ArrayOut>& arrays) {
+                const std::vector<ArrayOut>& given) {
     const Region region("scape::io::save");
     const Timer timer;
     const bool root = comm.rank() == 0;
     Kokkos::fence();  // what is saved may still be on its way, on any stream
 
+    std::vector<Array> arrays;
+    for (const ArrayOut& array : given) {
+        arrays.emplace_back(array);
+        check_array(arrays.back(), layout, sharding);
+    }
     Index largest = 0;
     for (const Tensor& t : layout.tensors()) {
         largest = std::max(largest, std::min(t.size, block_of(t.shape)));
@@ -105,29 +186,42 @@ SaveResult save(comm::Communicator& comm, const std::string& dir, const Checkpoi
     const auto attempt = [&](auto&& work) {
         if (root && !failure.failed) failure = CheckpointFile::attempt(work);
     };
-    const Index payload = layout.parameters() * static_cast<Index>(arrays.size() * sizeof(float));
-    attempt([&] { file = std::make_unique<CheckpointFile>(dir, meta, payload); });
+    attempt([&] {
+        const Index payload = payload_bytes(arrays, layout, comm.size());
+        file = std::make_unique<CheckpointFile>(dir, meta, payload);
+    });
     comm::agree(comm, failure);
 
-    for (const ArrayOut& array : arrays) {
-        attempt([&] { file->begin_array(array.name); });
+    // All tensors of an array; of one rank's own where rank >= 0.
+    const auto write = [&](const Array& array, int rank) {
         for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
             const Tensor& tensor = layout.tensors()[i];
-            attempt([&] { file->begin_tensor(tensor); });
+            attempt([&] { file->begin_tensor(tensor, array.element); });
             const Index block = block_of(tensor.shape);
             for (Index begin = 0; begin < tensor.size; begin += block) {
                 const Index end = std::min(begin + block, tensor.size);
-                if (!array.replicated) {
-                    gather.sharded(parts[i], begin, end, array.values);
-                } else if (root) {
-                    copy_to_host(slice(array.values, tensor.offset + begin, tensor.offset + end),
-                                 gather.block());
+                const Index from = tensor.offset + begin, to = tensor.offset + end;
+                if (array.placement == Placement::sharded) {
+                    gather.sharded(parts[i], begin, end, array);
+                } else if (array.placement == Placement::mean) {
+                    gather.mean(from, to, array);
+                } else {
+                    gather.bring(std::max(rank, 0), array.part(from, to));
                 }
                 attempt([&] { file->write(begin, end, gather.block()); });
             }
             attempt([&] { file->end_tensor(); });
         }
         comm::agree(comm, failure);
+    };
+    for (const Array& array : arrays) {
+        const int ranks = array.placement == Placement::per_rank ? comm.size() : 0;
+        attempt([&] { file->begin_array(array.name, ranks); });
+        if (ranks == 0) write(array, -1);
+        for (int rank = 0; rank < ranks; ++rank) {
+            attempt([&] { file->begin_rank(rank); });
+            write(array, rank);
+        }
     }
 
     SaveResult result;

@@ -7,6 +7,18 @@
 namespace scape::io::h5 {
 namespace {
 
+hid_t memory_type(Element element) {
+    switch (element) {
+        case Element::f32:
+            return H5T_NATIVE_FLOAT;
+        case Element::u32:
+            return H5T_NATIVE_UINT32;
+        case Element::u8:
+            return H5T_NATIVE_UINT8;
+    }
+    throw std::logic_error("h5: no such element type");
+}
+
 Id scalar() {
     return {check(H5Screate(H5S_SCALAR), "H5Screate"), H5Sclose};
 }
@@ -91,29 +103,35 @@ void transfer(hid_t dataset, Index begin, Index end,
 }  // namespace
 
 void write_attribute(hid_t object, const std::string& name, Index value) {
+    const Lock lock;
     write_value(object, name, H5T_STD_I64LE, H5T_NATIVE_INT64, &value);
 }
 
 void write_attribute(hid_t object, const std::string& name, double value) {
+    const Lock lock;
     write_value(object, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &value);
 }
 
 void write_attribute(hid_t object, const std::string& name, const std::string& value) {
+    const Lock lock;
     const Id type = text_type(value.size() + 1);
     write_value(object, name, type, type, value.c_str());
 }
 
 bool has_attribute(hid_t object, const std::string& name) {
+    const Lock lock;
     return H5Aexists(object, name.c_str()) > 0;
 }
 
 Index read_index(hid_t object, const std::string& name) {
+    const Lock lock;
     Index value = 0;
     check(H5Aread(open_attribute(object, name), H5T_NATIVE_INT64, &value), "H5Aread(" + name + ")");
     return value;
 }
 
 double read_number(hid_t object, const std::string& name) {
+    const Lock lock;
     double value = 0;
     check(H5Aread(open_attribute(object, name), H5T_NATIVE_DOUBLE, &value),
           "H5Aread(" + name + ")");
@@ -121,6 +139,7 @@ double read_number(hid_t object, const std::string& name) {
 }
 
 std::string read_text(hid_t object, const std::string& name) {
+    const Lock lock;
     const Id attribute = open_attribute(object, name);
     const Id stored(check(H5Aget_type(attribute), "H5Aget_type(" + name + ")"), H5Tclose);
     if (H5Tget_class(stored) != H5T_STRING || H5Tis_variable_str(stored) > 0) {
@@ -133,6 +152,7 @@ std::string read_text(hid_t object, const std::string& name) {
 }
 
 std::vector<std::string> attributes(hid_t object) {
+    const Lock lock;
     std::vector<std::string> names;
     const auto visit = [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
         static_cast<std::vector<std::string>*>(out)->push_back(name);
@@ -142,16 +162,22 @@ std::vector<std::string> attributes(hid_t object) {
     return names;
 }
 
-void write(hid_t dataset, Index begin, Index end, const float* values) {
+void write(hid_t dataset, Index begin, Index end, const void* values, Element element) {
+    const Lock lock;
+    const auto* from = static_cast<const char*>(values);
     transfer(dataset, begin, end, [&](hid_t memory, hid_t file, Index done) {
-        check(H5Dwrite(dataset, H5T_NATIVE_FLOAT, memory, file, H5P_DEFAULT, values + done),
+        check(H5Dwrite(dataset, memory_type(element), memory, file, H5P_DEFAULT,
+                       from + done * bytes_of(element)),
               "H5Dwrite");
     });
 }
 
-void read(hid_t dataset, Index begin, Index end, float* values) {
+void read(hid_t dataset, Index begin, Index end, void* values, Element element) {
+    const Lock lock;
+    auto* to = static_cast<char*>(values);
     transfer(dataset, begin, end, [&](hid_t memory, hid_t file, Index done) {
-        check(H5Dread(dataset, H5T_NATIVE_FLOAT, memory, file, H5P_DEFAULT, values + done),
+        check(H5Dread(dataset, memory_type(element), memory, file, H5P_DEFAULT,
+                      to + done * bytes_of(element)),
               "H5Dread");
     });
 }

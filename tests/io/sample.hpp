@@ -7,8 +7,10 @@
 
 #include "support/compare.hpp"
 
+#include <cmath>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace scape::test {
@@ -38,10 +40,36 @@ inline std::vector<float> any_bits(Index n, std::uint64_t seed) {
     return values;
 }
 
+/// Any integers; masks of 0 and 1.
+inline std::vector<std::uint32_t> any_counts(Index n, std::uint64_t seed) {
+    Random random(seed);
+    std::vector<std::uint32_t> values(n);
+    for (auto& v : values) v = static_cast<std::uint32_t>(random.bits());
+    return values;
+}
+
+inline std::vector<std::uint8_t> any_mask(Index n, std::uint64_t seed) {
+    Random random(seed);
+    std::vector<std::uint8_t> values(n);
+    for (auto& v : values) v = random.below(10) == 0 ? 1 : 0;
+    return values;
+}
+
+/// Finite values of very different size, so that the order and the rounding of sums show.
+inline std::vector<float> uneven_values(Index n, std::uint64_t seed) {
+    Random random(seed);
+    std::vector<float> values(n);
+    for (float& v : values) {
+        v = std::ldexp(static_cast<float>(random.normal()), static_cast<int>(random.below(60)));
+    }
+    return values;
+}
+
 /// What a rank's shard holds of a flat buffer; `fill` where no logical element lies.
-inline std::vector<float> shard_of(const std::vector<float>& flat, const Sharding& sharding,
-                                   int rank, float fill) {
-    std::vector<float> shard(sharding.shard_extent(), fill);
+template <class T>
+std::vector<T> shard_of(const std::vector<T>& flat, const Sharding& sharding, int rank,
+                        std::type_identity_t<T> fill) {
+    std::vector<T> shard(sharding.shard_extent(), fill);
     for (const Slice& s : sharding.slices(rank)) {
         for (Index i = 0; i < s.flat.size(); ++i) {
             shard[s.shard_begin + i] = flat[s.flat.begin + i];
@@ -51,9 +79,10 @@ inline std::vector<float> shard_of(const std::vector<float>& flat, const Shardin
 }
 
 /// `flat` with `fill` where no logical element lies.
-inline std::vector<float> logical(const std::vector<float>& flat, const FlatLayout& layout,
-                                  float fill) {
-    std::vector<float> out(flat.size(), fill);
+template <class T>
+std::vector<T> logical(const std::vector<T>& flat, const FlatLayout& layout,
+                       std::type_identity_t<T> fill) {
+    std::vector<T> out(flat.size(), fill);
     for (const Tensor& t : layout.tensors()) {
         std::copy_n(flat.begin() + t.offset, t.size, out.begin() + t.offset);
     }

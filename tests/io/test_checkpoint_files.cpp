@@ -166,7 +166,7 @@ TEST_CASE("a full disk: refused before, or stopped on the way") {
     }
     save(dir.path(), 1);
     const std::string refused = failing_save(dir.path(), 2, 2000000);
-    CHECK(has(refused, "bytes free, and 9048576 bytes are wanted; nothing was written"));
+    CHECK(has(refused, "bytes free, and 9049600 bytes are wanted; nothing was written"));
     std::string stopped;
     try {
         // The room is used up by somebody else after it was found sufficient.

@@ -7,11 +7,14 @@
 ///                      versions of libraries; and last of all `complete`
 ///         numbers/     attributes: CheckpointMeta::numbers
 ///         texts/       attributes: CheckpointMeta::texts
-///         weights/     a group per array; in it a data set per tensor, fp32, of the tensor's
-///         adam_m/      logical shape (no padding), in checksummed chunks
+///         weights/     a group per array; in it a data set per tensor, fp32, uint32 or uint8, of
+///         adam_m/      the tensor's logical shape (no padding), in checksummed chunks
+///         error/       attribute `ranks`: an array that every rank has its own of;
+///             rank-0000/ ...  in a group per rank
 ///     <dir>/latest     the name of the newest file
 ///
-/// Files never show how many ranks wrote them, so any number of ranks can read them.
+/// Apart from such arrays files never show how many ranks wrote them, and any number of ranks can
+/// read all of them. Files of format version 1 (no array per rank, fp32 alone) are read too.
 
 #include <scape/base/flat_layout.hpp>
 #include <scape/base/types.hpp>
@@ -21,6 +24,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace scape::io {
@@ -35,12 +40,33 @@ struct CheckpointMeta {
     std::map<std::string, std::string> texts;
 };
 
+/// Which elements of an array a rank brings, and what the file holds of them.
+enum class Placement {
+    replicated,  ///< the flat buffer, equal on all ranks: rank 0's is written
+    sharded,     ///< the rank's shard, Sharding::shard_extent elements: written as one whole
+    per_rank,    ///< the rank's own flat buffer: every rank's is written
+    mean,        ///< the rank's own flat buffer, fp32: their mean is written, summed in rank order
+                 ///< in double and rounded once
+};
+
 /// One array over the layout's tensors.
 struct ArrayOut {
+    using Values =
+        std::variant<Span<const float>, Span<const std::uint32_t>, Span<const std::uint8_t>>;
+
     std::string name;
-    bool replicated = false;  ///< the flat buffer, equal on all ranks (rank 0's is written);
-                              ///< otherwise this rank's shard, Sharding::shard_extent elements
-    Span<const float> values;
+    Placement placement;
+    Values values;
+
+    ArrayOut(std::string n, Placement p, Span<const float> v)
+        : name(std::move(n)), placement(p), values(v) {}
+    ArrayOut(std::string n, Placement p, Span<const std::uint32_t> v)
+        : name(std::move(n)), placement(p), values(v) {}
+    ArrayOut(std::string n, Placement p, Span<const std::uint8_t> v)
+        : name(std::move(n)), placement(p), values(v) {}
+    /// replicated or sharded
+    ArrayOut(std::string n, bool replicated, Span<const float> v)
+        : ArrayOut(std::move(n), replicated ? Placement::replicated : Placement::sharded, v) {}
 };
 
 struct SaveResult {
@@ -77,19 +103,50 @@ class CheckpointReader {
     /// and so is one that is missing.
     void expect_arrays(const std::vector<std::string>& names) const;
 
+    /// How many ranks' own buffers the file holds of a per_rank array; 0: it is one whole array.
+    int ranks_of(const std::string& array) const;
+
     /// Every tensor of the array into its place in the flat buffer; padding rows, gaps between
-    /// tensors and what follows the last one are left as they are.
+    /// tensors and what follows the last one are left as they are. Here and below: the array has
+    /// elements of the type asked for, and is one whole array unless said otherwise.
     void read_flat(const std::string& array, const FlatLayout& layout, Span<float> flat) const;
+    void read_flat(const std::string& array, const FlatLayout& layout,
+                   Span<std::uint32_t> flat) const;
+    void read_flat(const std::string& array, const FlatLayout& layout,
+                   Span<std::uint8_t> flat) const;
     /// The slices of `rank` into its shard (shard_extent elements), for any number of ranks.
     void read_shard(const std::string& array, const FlatLayout& layout, const Sharding& sharding,
                     int rank, Span<float> shard) const;
+    void read_shard(const std::string& array, const FlatLayout& layout, const Sharding& sharding,
+                    int rank, Span<std::uint32_t> shard) const;
+    void read_shard(const std::string& array, const FlatLayout& layout, const Sharding& sharding,
+                    int rank, Span<std::uint8_t> shard) const;
+    /// As read_flat: what `rank`, one of ranks_of(array), brought of a per_rank array.
+    void read_rank(const std::string& array, int rank, const FlatLayout& layout,
+                   Span<float> flat) const;
+    void read_rank(const std::string& array, int rank, const FlatLayout& layout,
+                   Span<std::uint32_t> flat) const;
+    void read_rank(const std::string& array, int rank, const FlatLayout& layout,
+                   Span<std::uint8_t> flat) const;
+    /// As read_flat: the mean over ranks of a per_rank array (as Placement::mean forms it), or a
+    /// whole array as it is.
+    void read_mean(const std::string& array, const FlatLayout& layout, Span<float> flat) const;
 
     /// Reads every chunk of every data set: throws naming the first that is damaged.
     void verify() const;
 
    private:
     struct File;
-    void check_tensors(const std::string& array, const FlatLayout& layout) const;
+    void check_tensors(const std::string& array, const std::string& group, const FlatLayout& layout,
+                       const std::string& type) const;
+    void check_whole(const std::string& array) const;
+    void check_rank(const std::string& array, int rank) const;
+    template <class T>
+    void flat(const std::string& array, const std::string& group, const FlatLayout& layout,
+              Span<T> values) const;
+    template <class T>
+    void shard(const std::string& array, const FlatLayout& layout, const Sharding& sharding,
+               int rank, Span<T> values) const;
 
     std::string path_;
     std::unique_ptr<File> file_;
