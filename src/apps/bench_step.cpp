@@ -2,6 +2,8 @@
 #include "region_timer.hpp"
 #include "session.hpp"
 
+#include <scape/comm/counting.hpp>
+#include <scape/comm/silent.hpp>
 #include <scape/config/deck.hpp>
 #include <scape/config/launcher.hpp>
 #include <scape/config/validate.hpp>
@@ -13,6 +15,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 
 namespace scape::apps {
 
@@ -85,18 +88,33 @@ void print_table(const RegionSeconds& t, const Work& w, double step_seconds, dou
         if (seconds > 0.001 * step_seconds) print_row("  " + name, seconds, step_seconds, 0, 0);
 }
 
+// A step that lays out memory; and, where the optimizer is sparse, a dense one and two that fill
+// the masks of a step and of the next.
+constexpr int warm_up = 4;
+
 }  // namespace
 
 ExitCode bench_step(const BenchStepOptions& options, Arguments arguments) {
     const config::LoadedDeck deck =
         config::load_deck(options.deck, config::as_overrides(options.overrides));
-    config::validate(deck, config::ranks_from_launcher());
+    const int launched = config::ranks_from_launcher();
+    if (options.ranks > 0 && (options.communication || launched > 1))
+        throw user_error(ExitCode::usage,
+                         "bench step: --ranks is for --communication off without a launcher; the "
+                         "launcher says how many ranks there are");
+    config::validate(deck, options.ranks > 0 ? options.ranks : launched);
     config::RunConfig config = deck.config;
     config.check.hash_every = 0;  // not a part of most steps
 
     Session session(config.comm.backend, &arguments.argc, &arguments.argv);
     return session.run([&] {
-        comm::Communicator& comm = session.comm();
+        // Without communication every rank that was started works on, but hears nobody.
+        std::unique_ptr<comm::Communicator> silent;
+        if (!options.communication)
+            silent = options.ranks > 0
+                         ? comm::make_silent(0, options.ranks)
+                         : comm::make_silent(session.comm().rank(), session.comm().size());
+        comm::CountingCommunicator comm(silent ? *silent : session.comm());  // from the start on
         data::Dataset dataset;
         comm::together(comm, [&] { dataset = data::open_dataset(config); });
         train::Trainer trainer(config, comm, dataset, session.exec());
@@ -105,11 +123,16 @@ ExitCode bench_step(const BenchStepOptions& options, Arguments arguments) {
         // Plain steps for the time that counts, then steps under the region timer for its parts.
         std::vector<double> seconds;
         std::vector<double> wait;
-        trainer.step(false);  // warms up
+        std::vector<double> in_calls;  // in the communicator; in a silent one: copying
+        train::StepRecord last;
+        for (int i = 0; i < warm_up; ++i) trainer.step(false);
+        session.comm().barrier();
         for (int i = 0; i < options.repeats; ++i) {
-            const train::StepRecord r = trainer.step(false);
-            seconds.push_back(r.seconds);
-            wait.push_back(r.wait_seconds);
+            last = trainer.step(false);
+            seconds.push_back(last.seconds);
+            wait.push_back(last.wait_seconds + last.mask_wait_seconds);
+            in_calls.push_back(0);
+            for (const comm::Traffic& t : last.traffic) in_calls.back() += t.seconds;
         }
         std::vector<RegionSeconds> parts;
         {
@@ -120,9 +143,9 @@ ExitCode bench_step(const BenchStepOptions& options, Arguments arguments) {
             }
         }
         constexpr double milliseconds = 500;
-        comm.barrier();  // all ranks measure the peak at the same time, as they compute
+        session.comm().barrier();  // all ranks measure the peak at the same time, as they compute
         const double peak = kernels::measure_gemm_gflops(session.exec(), milliseconds);
-        comm.barrier();
+        session.comm().barrier();
         if (!session.lead()) return ExitCode::done;
 
         const auto median = [](std::vector<double> v) {
@@ -137,6 +160,14 @@ ExitCode bench_step(const BenchStepOptions& options, Arguments arguments) {
                    comm.size(), options.repeats);
         print_row("step", step_seconds, step_seconds, share_flops, peak);
         print_row("of it, blocked on the network", median(wait), step_seconds, 0, 0);
+        print_row(options.communication ? "in calls of the network, all of them"
+                                        : "of it, copying in place of a network",
+                  median(in_calls), step_seconds, 0, 0);
+        Index sent = 0;
+        for (const comm::Traffic& t : comm.traffic()) sent += t.bytes_sent;
+        fmt::print("sent by this rank: {} bytes in a step, {} bytes since the start\n",
+                   last.bytes_sent(), sent);
+        if (last.skipped) fmt::print("WARNING: the last step was skipped, it was not finite\n");
         fmt::print(
             "{:<34}{:>9.1f} ms {:>6.1f} %   (all its FLOPs at the measured peak of {:.0f} "
             "GFLOP/s)\n",

@@ -4,6 +4,7 @@
 /// user_error, printed by main.
 
 #include <scape/base/error.hpp>
+#include <scape/config/run_config.hpp>
 
 #include <string>
 #include <vector>
@@ -49,7 +50,24 @@ struct BenchStepOptions {
     std::string deck;
     std::vector<std::string> overrides;
     int repeats = 5;
+    bool communication = true;
+    int ranks = 0;  // without communication and without a launcher: as rank 0 of that many
 };
 ExitCode bench_step(const BenchStepOptions& options, Arguments arguments);
+
+struct BenchExchangeOptions {
+    double parameters = 50e6;
+    double density = 0.01;
+    int ranks = 2;
+    int value_bits = 32;
+    config::MaskCodeChoice mask_code = config::MaskCodeChoice::automatic;
+    config::ScapeRule rule = config::ScapeRule::catch_up;
+    config::ScapeScore score = config::ScapeScore::after;
+    config::FeedbackStorage storage = config::FeedbackStorage::fused;
+    std::string path;  // of the hdf5 storage: a directory
+    double bucket_mb = 25;
+    int repeats = 5;
+};
+ExitCode bench_exchange(const BenchExchangeOptions& options, Arguments arguments);
 
 }  // namespace scape::apps

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <system_error>
 #include <thread>
 
@@ -43,6 +44,52 @@ int fail_alike(int code, const std::string& message) {
     else
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
     return code;
+}
+
+template <class T>
+void add_choice(CLI::App& app, const std::string& name, T& value, const std::string& what,
+                const std::map<std::string, T>& choices) {
+    app.add_option(name, value, what)->transform(CLI::CheckedTransformer(choices));
+}
+
+void add_exchange_options(CLI::App& app, BenchExchangeOptions& o) {
+    app.add_option("--parameters", o.parameters, "Elements of the made-up model, e.g. 50e6")
+        ->capture_default_str()
+        ->check(CLI::Range(1e4, 4e9));
+    app.add_option("--density", o.density, "Share of them that travels; 1: all")
+        ->capture_default_str()
+        ->check(CLI::Range(1e-6, 1.0));
+    app.add_option("--ranks", o.ranks, "The work of rank 0 of that many")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1024));
+    app.add_option("--value-bits", o.value_bits, "Of gradients on their way: 32 or 16")
+        ->capture_default_str()
+        ->check(CLI::IsMember({16, 32}));
+    using config::FeedbackStorage;
+    using config::MaskCodeChoice;
+    using config::ScapeRule;
+    using config::ScapeScore;
+    add_choice(app, "--mask-code", o.mask_code, "auto, bitmap, gaps or index",
+               {{"auto", MaskCodeChoice::automatic},
+                {"bitmap", MaskCodeChoice::bitmap},
+                {"gaps", MaskCodeChoice::gaps},
+                {"index", MaskCodeChoice::index}});
+    add_choice(app, "--rule", o.rule, "catch_up or paper",
+               {{"catch_up", ScapeRule::catch_up}, {"paper", ScapeRule::paper}});
+    add_choice(app, "--score", o.score, "after or before (the paper rule's)",
+               {{"after", ScapeScore::after}, {"before", ScapeScore::before}});
+    add_choice(app, "--storage", o.storage, "Of error feedback: fused, device, host or hdf5",
+               {{"fused", FeedbackStorage::fused},
+                {"device", FeedbackStorage::device},
+                {"host", FeedbackStorage::host},
+                {"hdf5", FeedbackStorage::hdf5}});
+    app.add_option("--path", o.path, "Of the hdf5 storage: a directory on the node's own disk");
+    app.add_option("--bucket-mb", o.bucket_mb, "MB of parameters exchanged at a time")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    app.add_option("--repeats", o.repeats, "Steps that are timed")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
 }
 
 }  // namespace
@@ -120,7 +167,23 @@ int main(int argc, char** argv) {
     sub->add_option("--repeats", bench_options.repeats, "Steps that are timed")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
+    sub->add_option("--communication", bench_options.communication,
+                    "off: the same work, but nothing is sent or awaited")
+        ->transform(
+            CLI::CheckedTransformer(std::map<std::string, bool>{{"on", true}, {"off", false}}));
+    sub->add_option("--ranks", bench_options.ranks,
+                    "With --communication off and no launcher: the work of rank 0 of that many")
+        ->check(CLI::PositiveNumber);
     sub->callback([&] { command = [&] { return bench_step(bench_options, {argc, argv}); }; });
+
+    BenchExchangeOptions exchange_options;
+    sub = bench->add_subcommand("exchange",
+                                "Time the local work of a sparse exchange, without a model and "
+                                "without a network");
+    add_exchange_options(*sub, exchange_options);
+    sub->callback([&] {
+        command = [&] { return bench_exchange(exchange_options, {argc, argv}); };
+    });
 
     try {
         app.parse(argc, argv);

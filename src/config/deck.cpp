@@ -176,6 +176,9 @@ LoadedDeck parse_deck(const std::string& text, const std::string& name,
     take_overrides(deck, problems, overrides);
     problems.throw_if_any();
     resolve_defaults(deck.config.model);
+    if (deck.places.count("scape.score") == 0) {
+        deck.config.scape.score = score_of(deck.config);
+    }
     return deck;
 }
 

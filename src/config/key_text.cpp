@@ -54,6 +54,9 @@ std::string Key::allowed() const {
         case Type::truth:
             return "true | false";
         case Type::integer:
+            if (!choices.empty()) {
+                return fmt::format("{}", fmt::join(choices, " | "));
+            }
             return "a whole number, " + bounds_text(bounds, true);
         case Type::number:
             return "a number, " + bounds_text(bounds, false);
@@ -66,8 +69,19 @@ std::string Key::allowed() const {
 }
 
 std::string Key::problem(const Value& value) const {
-    if (type == Type::integer && !bounds.contains(static_cast<double>(std::get<Index>(value)))) {
-        return "out of range";
+    const auto later = [this](const std::string& text) {
+        const auto is_it = [&](const auto& word) { return word.first == text; };
+        const auto found = std::find_if(not_yet.begin(), not_yet.end(), is_it);
+        return found == not_yet.end() ? std::string() : found->second;
+    };
+    if (type == Type::integer) {
+        const auto x = std::get<Index>(value);
+        if (choices.empty()) {
+            return bounds.contains(static_cast<double>(x)) ? "" : "out of range";
+        }
+        const std::string reason = later(fmt::format("{}", x));
+        const bool known = std::find(choices.begin(), choices.end(), x) != choices.end();
+        return !reason.empty() ? reason : known ? "" : "unknown value";
     }
     if (type == Type::number) {
         const double x = std::get<double>(value);
@@ -75,12 +89,9 @@ std::string Key::problem(const Value& value) const {
     }
     if (type == Type::word) {
         const auto& word = std::get<std::string>(value);
-        for (const auto& [name, reason] : not_yet) {
-            if (name == word) {
-                return reason;
-            }
-        }
-        return std::find(words.begin(), words.end(), word) == words.end() ? "unknown word" : "";
+        const std::string reason = later(word);
+        const bool known = std::find(words.begin(), words.end(), word) != words.end();
+        return !reason.empty() ? reason : known ? "" : "unknown word";
     }
     return "";
 }

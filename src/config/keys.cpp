@@ -1,96 +1,9 @@
-#include <scape/config/keys.hpp>
+#include "section.hpp"
 
 // Every key once. A new key is a member in run_config.hpp and a row here.
 
 namespace scape::config {
 namespace {
-
-template <class E>
-using Words = std::vector<std::pair<std::string, E>>;
-
-Bounds at_least(double min) {
-    return {.min = min};
-}
-Bounds between(double min, double max) {
-    return {.min = min, .max = max};
-}
-Bounds above(double min) {
-    return {.min = min, .above_min = true};
-}
-Bounds from_to_below(double min, double max) {
-    return {.min = min, .max = max, .below_max = true};
-}
-
-/// Appends the keys of one section; `S` is its struct in RunConfig.
-template <class S>
-class Section {
-   public:
-    Section(std::vector<Key>& keys, std::string name, S RunConfig::*section)
-        : keys_(keys), name_(std::move(name)), section_(section) {}
-
-    Key& integer(const char* name, Index S::*member, Bounds bounds, const char* help) {
-        return number_like<Index>(name, member, Type::integer, bounds, help);
-    }
-    Key& number(const char* name, double S::*member, Bounds bounds, const char* help) {
-        return number_like<double>(name, member, Type::number, bounds, help);
-    }
-    Key& truth(const char* name, bool S::*member, const char* help) {
-        return number_like<bool>(name, member, Type::truth, {}, help);
-    }
-    Key& text(const char* name, std::string S::*member, const char* help) {
-        return number_like<std::string>(name, member, Type::text, {}, help);
-    }
-    template <class E>
-    Key& word(const char* name, E S::*member, const Words<E>& words, const char* help) {
-        Key& key = add(name, Type::word, help);
-        for (const auto& [text, value] : words) {
-            key.words.push_back(text);
-        }
-        auto section = section_;
-        key.get = [=](const RunConfig& config) -> Value {
-            for (const auto& [text, value] : words) {
-                if (value == config.*section.*member) {
-                    return text;
-                }
-            }
-            return std::string("?");
-        };
-        key.set = [=](RunConfig& config, const Value& value) {
-            for (const auto& [text, word] : words) {
-                if (text == std::get<std::string>(value)) {
-                    config.*section.*member = word;
-                }
-            }
-        };
-        return key;
-    }
-
-   private:
-    Key& add(const char* name, Type type, const char* help) {
-        Key key;
-        key.section = name_;
-        key.name = name;
-        key.type = type;
-        key.help = help;
-        keys_.push_back(std::move(key));
-        return keys_.back();
-    }
-    template <class T>
-    Key& number_like(const char* name, T S::*member, Type type, Bounds bounds, const char* help) {
-        Key& key = add(name, type, help);
-        key.bounds = bounds;
-        auto section = section_;
-        key.get = [=](const RunConfig& config) -> Value { return config.*section.*member; };
-        key.set = [=](RunConfig& config, const Value& value) {
-            config.*section.*member = std::get<T>(value);
-        };
-        return key;
-    }
-
-    std::vector<Key>& keys_;
-    std::string name_;
-    S RunConfig::*section_;
-};
 
 void add_run(std::vector<Key>& keys) {
     Section s(keys, "run", &RunConfig::run);
@@ -166,8 +79,11 @@ void add_optimizer(std::vector<Key>& keys) {
     Section s(keys, "optimizer", &RunConfig::optimizer);
     using O = OptimizerSection;
     s.word("kind", &O::kind,
-           Words<OptimizerKind>{{"adamw", OptimizerKind::adamw}, {"adams", OptimizerKind::adams}},
-           "adams: second moment from the momentum, half of AdamW's state");
+           Words<OptimizerKind>{{"adamw", OptimizerKind::adamw},
+                                {"adams", OptimizerKind::adams},
+                                {"scape", OptimizerKind::scape}},
+           "adams: second moment from the momentum, half of AdamW's state; scape: adams that "
+           "exchanges a part of the elements");
     s.number("lr", &O::lr, at_least(0), "peak learning rate");
     s.number("min_lr", &O::min_lr, at_least(0), "learning rate at the end of the schedule");
     s.word("schedule", &O::schedule,
@@ -188,6 +104,69 @@ void add_optimizer(std::vector<Key>& keys) {
     s.truth("bias_correction", &O::bias_correction, "divide the moments by 1 - beta^step");
 }
 
+void add_scape(std::vector<Key>& keys) {
+    Section s(keys, "scape", &RunConfig::scape);
+    s.word("rule", &ScapeSection::rule,
+           Words<ScapeRule>{{"catch_up", ScapeRule::catch_up}, {"paper", ScapeRule::paper}},
+           "catch_up: an element that was away gets the steps it missed; paper: one step");
+    s.word(
+        "score", &ScapeSection::score,
+        Words<ScapeScore>{{"after", ScapeScore::after}, {"before", ScapeScore::before}},
+        "the next mask is chosen by the state after or before this step's update; paper: before");
+    s.word(
+        "second_moment", &ScapeSection::second_moment,
+        Words<SecondMoment>{{"momentum", SecondMoment::momentum}, {"stored", SecondMoment::stored}},
+        "catch_up: AdamS's, from the momentum; stored: AdamW's, 4 bytes more a shard element");
+    s.choice("lateness", &ScapeSection::lateness, {1, 0},
+             "steps between choosing a mask and using it; 0 waits for the mask of the step itself");
+}
+
+void add_sparsity(std::vector<Key>& keys) {
+    Section s(keys, "sparsity", &RunConfig::sparsity);
+    using P = SparsitySection;
+    s.number("density", &P::density, above_to(0, 1), "share of the elements exchanged in a step");
+    s.number("density_start", &P::density_start, above_to(0, 1),
+             "density at the first step after dense_steps");
+    s.integer("warmup_steps", &P::warmup_steps, between(0, 1e9),
+              "steps from density_start to density, geometric; 0 = density at once");
+    s.integer("dense_steps", &P::dense_steps, between(0, 1e9), "dense steps at the beginning");
+    s.integer("cooldown_steps", &P::cooldown_steps, between(0, 1e9),
+              "last steps of the run, over which the density goes back to 1, geometric");
+    s.truth("sparsify_1d", &P::sparsify_1d, "norm gains and biases too, which are dense otherwise");
+    s.word("mask_code", &P::mask_code,
+           Words<MaskCodeChoice>{{"auto", MaskCodeChoice::automatic},
+                                 {"bitmap", MaskCodeChoice::bitmap},
+                                 {"gaps", MaskCodeChoice::gaps},
+                                 {"index", MaskCodeChoice::index}},
+           "how positions travel: a bit an element, a byte a gap, or 4 bytes; auto: the smallest")
+        .not_yet = {{"entropy", "bitmap, gaps and index only so far"}};
+}
+
+void add_exchange(std::vector<Key>& keys) {
+    Section exchange(keys, "exchange", &RunConfig::exchange);
+    using E = ExchangeSection;
+    exchange.word("elements", &E::elements,
+                  Words<Elements>{{"auto", Elements::automatic},
+                                  {"topk_ef", Elements::topk_ef},
+                                  {"clt_k", Elements::clt_k}},
+                  "auto: scape's mask, else all; topk_ef: each rank's largest; clt_k: a leader's");
+    const char* so_far = "32 and 16 only so far";
+    exchange
+        .choice("value_bits", &E::value_bits, {32, 16},
+                "bits of a gradient on the way to its owner: fp32 or bf16; sums are fp32")
+        .not_yet = {{"8", so_far}, {"4", so_far}, {"2", so_far}, {"1", so_far}};
+
+    Section feedback(keys, "error_feedback", &RunConfig::error_feedback);
+    using F = ErrorFeedbackSection;
+    feedback.word("storage", &F::storage,
+                  Words<FeedbackStorage>{{"fused", FeedbackStorage::fused},
+                                         {"device", FeedbackStorage::device},
+                                         {"host", FeedbackStorage::host},
+                                         {"hdf5", FeedbackStorage::hdf5}},
+                  "where what was not sent is kept; fused: in the gradients, no memory of its own");
+    feedback.text("path", &F::path, "hdf5: directory on the node's own disk");
+}
+
 void add_rest(std::vector<Key>& keys) {
     Section comm(keys, "comm", &RunConfig::comm);
     comm.word("backend", &CommSection::backend,
@@ -195,7 +174,7 @@ void add_rest(std::vector<Key>& keys) {
                                  {"self", CommBackend::self},
                                  {"mpi", CommBackend::mpi}},
               "auto: mpi when started by a launcher, otherwise self (one rank)");
-    comm.number("bucket_mb", &CommSection::bucket_mb, between(0.001, 1e6),
+    comm.number("bucket_mb", &CommSection::bucket_mb, between(0.001, 16000),
                 "MB of parameters exchanged at a time, so that exchange overlaps with computing");
 
     Section eval(keys, "eval", &RunConfig::eval);
@@ -219,6 +198,11 @@ void add_rest(std::vector<Key>& keys) {
                        "newest checkpoints that are kept");
     checkpoint.integer("keep_every", &C::keep_every, between(0, 1e9),
                        "checkpoints at multiples of this step are kept for good; 0 = none");
+    checkpoint.word("error_feedback", &C::error_feedback,
+                    Words<FeedbackInCheckpoint>{{"full", FeedbackInCheckpoint::full},
+                                                {"mean", FeedbackInCheckpoint::mean},
+                                                {"none", FeedbackInCheckpoint::none}},
+                    "what was not sent, in checkpoints: of every rank, its mean, or left out");
 
     Section check(keys, "check", &RunConfig::check);
     check.integer("hash_every", &CheckSection::hash_every, between(0, 1e9),
@@ -229,6 +213,9 @@ void add_rest(std::vector<Key>& keys) {
     Section metrics(keys, "metrics", &RunConfig::metrics);
     metrics.number("peak_tflops", &MetricsSection::peak_tflops, at_least(0),
                    "peak of one rank's device or cores, for MFU; 0 = unknown, MFU is n/a");
+    metrics.integer("feedback_every", &MetricsSection::feedback_every, between(0, 1e9),
+                    "sparse: steps between norms of error feedback and overlaps of masks; 0 = "
+                    "never");
 }
 
 }  // namespace
@@ -236,12 +223,15 @@ void add_rest(std::vector<Key>& keys) {
 const std::vector<Key>& keys() {
     static const std::vector<Key> table = [] {
         std::vector<Key> keys;
-        keys.reserve(64);
+        keys.reserve(96);
         add_run(keys);
         add_model(keys);
         add_data(keys);
         add_train(keys);
         add_optimizer(keys);
+        add_scape(keys);
+        add_sparsity(keys);
+        add_exchange(keys);
         add_rest(keys);
         return keys;
     }();

@@ -18,6 +18,7 @@ void resolve_defaults(ModelConfig& model) {
 std::string resolved_deck(const RunConfig& config) {
     RunConfig resolved = config;
     resolve_defaults(resolved.model);
+    resolved.scape.score = score_of(config);
     std::string out;
     for (const std::string& section : sections()) {
         out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section);

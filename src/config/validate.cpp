@@ -1,48 +1,11 @@
-#include <scape/config/validate.hpp>
-
-#include "problems.hpp"
+#include "checks.hpp"
 
 #include <scape/base/error.hpp>
-#include <scape/config/keys.hpp>
-
-#include <fmt/format.h>
 
 namespace scape::config {
 namespace {
 
-struct Context {
-    const RunConfig& config;
-    int ranks;
-    const Places& places;
-    Problems problems;
-
-    bool given(const std::string& key) const { return places.count(key) > 0; }
-
-    /// "model.width = 100 (deck.toml:7:9)"
-    std::string show(const std::string& key) const {
-        const auto found = places.find(key);
-        const std::string where = found != places.end() ? " (" + found->second.text() + ")"
-                                  : places.empty()      ? ""
-                                                        : " (default)";
-        return fmt::format("{} = {}{}", key, value_text(config, key), where);
-    }
-
-    /// `key` is the one whose place orders the message among the others.
-    void add(const std::string& key, const std::string& text) {
-        const auto found = places.find(key);
-        // The text says the places; here they only sort.
-        problems.add({"", found != places.end() ? found->second.line : 0, 0}, text);
-    }
-
-    /// Refuses a key that changes nothing here, if it was given and is not the default.
-    void no_effect(const std::string& key, const std::string& why) {
-        if (given(key) && value_text(config, key) != value_text(RunConfig{}, key)) {
-            add(key, fmt::format("{} has no effect: {}; delete it", show(key), why));
-        }
-    }
-};
-
-void check_ranges(Context& c) {
+void check_ranges(CheckContext& c) {
     for (const Key& key : keys()) {
         if (const std::string problem = key.problem(key.get(c.config)); !problem.empty()) {
             c.add(key.full_name(), fmt::format("{}: {}; allowed: {}", c.show(key.full_name()),
@@ -51,7 +14,7 @@ void check_ranges(Context& c) {
     }
 }
 
-void check_model(Context& c) {
+void check_model(CheckContext& c) {
     const ModelConfig& m = c.config.model;
     // Far beyond any machine, and before sizes in bytes leave 64 bits.
     constexpr double most_parameters = 1e13;
@@ -100,7 +63,7 @@ void check_model(Context& c) {
     }
 }
 
-void check_batch(Context& c) {
+void check_batch(CheckContext& c) {
     const TrainSection& t = c.config.train;
     const double tokens = double(t.steps) * double(t.global_batch) * double(t.seq_len);
     if (tokens >= 9e18) {
@@ -132,7 +95,7 @@ void check_batch(Context& c) {
     }
 }
 
-void check_data(Context& c) {
+void check_data(CheckContext& c) {
     const DataSection& d = c.config.data;
     const Index vocab = c.config.model.vocab;
     if (d.format == DataFormat::synthetic) {
@@ -164,7 +127,7 @@ void check_data(Context& c) {
     }
 }
 
-void check_optimizer(Context& c) {
+void check_optimizer(CheckContext& c) {
     const OptimizerSection& o = c.config.optimizer;
     if (o.schedule == ScheduleKind::constant) {
         return;  // min_lr and decay_steps are not looked at
@@ -181,7 +144,7 @@ void check_optimizer(Context& c) {
     }
 }
 
-void check_comm(Context& c) {
+void check_comm(CheckContext& c) {
     if (c.config.comm.backend == CommBackend::self && c.ranks > 1) {
         c.add("comm.backend",
               fmt::format("{} is for one rank, and this run was started with {}; use "
@@ -192,7 +155,7 @@ void check_comm(Context& c) {
 
 /// Keys whose text has a form of its own.
 template <class Parse>
-void check_text(Context& c, const std::string& key, const std::string& text, Parse parse) {
+void check_text(CheckContext& c, const std::string& key, const std::string& text, Parse parse) {
     try {
         parse(text);
     } catch (const user_error& error) {
@@ -205,13 +168,14 @@ void check_text(Context& c, const std::string& key, const std::string& text, Par
 }  // namespace
 
 void validate(const RunConfig& config, int ranks, const Places& places) {
-    Context c{config, ranks, places, {}};
+    CheckContext c{config, ranks, places, {}};
     check_ranges(c);
     c.problems.throw_if_any();  // what follows divides
     check_model(c);
     check_batch(c);
     check_data(c);
     check_optimizer(c);
+    check_sparse(c);
     check_comm(c);
     check_text(c, "run.wall_limit", config.run.wall_limit, wall_limit_seconds);
     check_text(c, "data.split", config.data.split, split_shares);

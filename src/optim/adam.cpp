@@ -44,6 +44,8 @@ std::unique_ptr<Optimizer> make_optimizer(const config::OptimizerSection& config
             return make_adamw(config, shard_extent);
         case config::OptimizerKind::adams:
             return make_adams(config, shard_extent);
+        case config::OptimizerKind::scape:
+            break;  // not element by element: make_scape
     }
     throw std::logic_error("optimizer: unknown kind");
 }

@@ -115,6 +115,14 @@ void RunLog::record(const StepRecord& r, Index last_step, double flops_per_token
     for (const comm::Traffic& t : r.traffic) j["bytes"][t.collective] = t.bytes_sent;
     j["wait_seconds"] = number(r.wait_seconds);
     j["density"] = number(r.density);
+    if (r.mask_wait_seconds > 0) j["mask_wait_seconds"] = number(r.mask_wait_seconds);
+    if (r.feedback)
+        j["error_feedback"] = {{"bytes", number(r.feedback->bytes)},
+                               {"seconds", number(r.feedback->seconds)},
+                               {"waited_seconds", number(r.feedback->waited_seconds)}};
+    if (r.feedback_norm) j["feedback_norm"] = number(*r.feedback_norm);
+    if (r.mask_overlap) j["mask_overlap"] = number(*r.mask_overlap);
+    if (r.feedback_lost > 0) j["feedback_lost_on_ranks"] = r.feedback_lost;
     j["memory_bytes"] = r.memory_bytes;
     j["data_hash"] = fmt::format("{:016x}", r.data_hash);
     if (peak_flops > 0) j["mfu"] = number(rate * flops_per_token / peak_flops);
@@ -137,7 +145,10 @@ void RunLog::record(const StepRecord& r, Index last_step, double flops_per_token
         r.step, last_step, r.loss, r.lr, r.grad_norm, rate, mfu,
         short_duration(smooth_seconds_ * static_cast<double>(last_step - r.step)));
     if (r.valid_loss) line += fmt::format("  valid {:.4f}", *r.valid_loss);
+    if (r.density < 1) line += fmt::format("  density {:.3g}", r.density);
     if (r.skipped) line += "  SKIPPED (not finite)";
+    if (r.feedback_lost > 0)
+        line += fmt::format("; error feedback lost on {} ranks", r.feedback_lost);
 
     fmt::print(log_.get(), "{}\n", line);
     const bool keep = r.valid_loss || r.skipped || r.step == last_step || r.step == first_step_ + 1;

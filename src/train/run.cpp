@@ -24,10 +24,10 @@ void begin(Trainer& trainer, const config::RunConfig& config, const Start& start
            comm::Communicator& comm, RunLog& log) {
     for (const std::string& note : start.notes) log.say(note);
     if (!start.checkpoint.empty()) {
-        std::vector<std::string> lines;
-        comm::together(comm,
-                       [&] { lines = trainer.resume(io::CheckpointReader(start.checkpoint)); });
-        for (const std::string& line : lines) log.say(line);
+        std::unique_ptr<io::CheckpointReader> checkpoint;
+        comm::together(
+            comm, [&] { checkpoint = std::make_unique<io::CheckpointReader>(start.checkpoint); });
+        for (const std::string& line : trainer.resume(*checkpoint)) log.say(line);
         log.say(fmt::format("resumed at step {} from {}", start.step, start.checkpoint));
     } else if (!config.checkpoint.init_from.empty()) {
         const std::string file = config.checkpoint.init_from;

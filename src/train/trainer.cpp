@@ -2,10 +2,10 @@
 
 #include <scape/base/error.hpp>
 #include <scape/base/fence.hpp>
-#include <scape/config/deck.hpp>
 #include <scape/kernels/pointwise.hpp>
 #include <scape/kernels/reduce.hpp>
-#include <scape/model/initial_weights.hpp>
+#include <scape/optim/density.hpp>
+#include <scape/train/exchange_setup.hpp>
 #include <scape/train/micro_batch.hpp>
 #include <scape/train/schedule.hpp>
 
@@ -17,14 +17,6 @@
 
 namespace scape::train {
 
-namespace {
-
-Index bucket_bytes(const config::RunConfig& config) {
-    return static_cast<Index>(config.comm.bucket_mb * 1e6);
-}
-
-}  // namespace
-
 Trainer::Trainer(const config::RunConfig& config, comm::Communicator& comm,
                  const data::Dataset& dataset, const Exec& exec)
     : config_(config),
@@ -33,76 +25,77 @@ Trainer::Trainer(const config::RunConfig& config, comm::Communicator& comm,
       exec_(exec),
       model_(model::make_model<float>(config.model)),
       sharding_(model_->layout(), comm.size(), bucket_bytes(config)),
-      slices_(sharding_.slices(comm.rank())),
       parameters_("scape::train::parameters", sharding_.extent()),
       gradients_("scape::train::gradients", sharding_.extent()),
-      sums_("scape::train::sums", 2),
-      sums_host_("scape::train::sums_host", 2),
-      exchange_(comm_, sharding_, parameters_, gradients_),
-      optimizer_(optim::make_optimizer(config.optimizer, sharding_.shard_extent())),
+      sums_("scape::train::sums", 3),
+      sums_host_("scape::train::sums_host", 3),
+      partial_sums_("scape::train::partial_sums", kernels::sum_workspace(1 << 30)),
       loader_(config.train.global_batch / comm.size(), config.train.seq_len) {
+    const double largest_density = optim::largest_sparse_density(config);
+    if (config::is_sparse(config))
+        feedback_ = std::make_unique<optim::ErrorFeedback>(config.error_feedback, sharding_,
+                                                           comm.rank());
+    if (config.optimizer.kind == config::OptimizerKind::scape) {
+        using Lateness = optim::Masks::Lateness;
+        auto masks = std::make_unique<optim::Masks>(
+            comm_, layout(), sharding_, config.sparsity, largest_density,
+            config.scape.lateness == 0 ? Lateness::none : Lateness::one_step);
+        auto owner = optim::make_scape(config, layout(), sharding_, comm.rank(), *masks);
+        masks_ = masks.get();
+        scape_ = owner.get();
+        elements_ = std::move(masks);
+        owner_ = std::move(owner);
+    } else {
+        if (config::is_sparse(config))
+            elements_ =
+                optim::make_baseline(config.exchange.elements, comm_, layout(), sharding_,
+                                     config.sparsity, largest_density);
+        owner_ = optim::make_dense_owner(config.optimizer, layout(), sharding_, comm.rank());
+    }
+    exchange_ = std::make_unique<optim::Exchange>(comm_, sharding_, parameters_, gradients_,
+                                                  *owner_, elements_.get(), feedback_.get(),
+                                                  exchange_options(config));
     model_->bind(parameters_, gradients_);
     model_->allocate(config.train.micro_batch, config.train.seq_len);
     awaiting_.before_use = [this](Index end) {
-        exchange_.before_use(exec_, end);
-        exchange_.progress();
+        exchange_->before_use(exec_, end);
+        exchange_->progress();
     };
     exchanging_ = awaiting_;
     exchanging_.gradients_final = [this](Index begin) {
-        exchange_.gradients_final(exec_, begin);
-        exchange_.progress();
+        exchange_->gradients_final(exec_, begin);
+        exchange_->progress();
     };
 }
 
+/// The page. Lines 1 to 3 run bucket by bucket inside the last backward, line 6 ends inside the
+/// next forward.
+///
+///     tokens, forward, backward
+///     1 mask = masks.ready()       begun last step                         exchange.gradients_final
+///     2 message = pack(a, mask)    a = gradients + error feedback          "
+///     3 mine = exchange(message)   (1/P) sum_i a_i, in rank order          exchange.finish_reduce
+///     4 clip                       one all-reduce, the skip flag with it   agree
+///     5 update                     the shard, by its owner                 update
+///     6 all-gather, unpack         new weights at the mask                 exchange.before_use
+///     7 the next mask              top k of the owner's score              make_next_mask
+///
+/// Dense optimizers are the same without 1, 2 and 7.
 StepRecord Trainer::step(bool stop_wanted) {
     const Region region("scape::step");
     const Timer timer;
     const Index t = step_ + 1;
-    const Index share = config_.train.global_batch / comm_.size();  // sequences of this rank
-    const Index micro = config_.train.micro_batch;
     comm_.reset();
-    exchange_.reset_wait();
+    exchange_->reset_wait();
+    if (elements_) elements_->reset_wait();
+    if (feedback_) feedback_->reset_cost();
 
-    // tokens: this rank's sequences of the global batch, and how many targets count in all of it
-    const Index targets =
-        loader_.fill(exec_, *dataset_.train, samples_ + comm_.rank() * share, share);
-    std::vector<double> targets_of_rank;
-    comm::Pending counting = comm_.all_gather_host({static_cast<double>(targets)}, targets_of_rank);
-
-    // forward and backward, micro-batch by micro-batch; gradients leave during the last backward
-    kernels::fill_zero<float>(exec_, gradients_);
-    kernels::fill_zero<double>(exec_, sums_);
-    exchange_.begin_step();
-    double all_targets = 0;
-    float grad_scale = 0;
-    for (Index first = 0; first < share; first += micro) {
-        const bool last = first + micro >= share;
-        const model::Hooks& hooks = last ? exchanging_ : awaiting_;
-        const model::Batch batch = micro_batch(loader_, first, micro);
-        {
-            const Region forward("scape::forward");
-            model_->forward(exec_, batch, true, awaiting_);
-        }
-        if (first == 0) {
-            counting.wait(exec_);
-            for (const double n : targets_of_rank) all_targets += n;
-            if (all_targets == 0)
-                throw agreed_error(ExitCode::data,
-                                   fmt::format("step {}: no token of the global batch counts as a "
-                                               "target; check data.ignore_token",
-                                               t));
-            // P / (unmasked tokens of the global batch), so that the mean over ranks is the
-            // gradient of the mean loss.
-            grad_scale = static_cast<float>(comm_.size() / all_targets);
-        }
-        const Region backward("scape::backward");
-        model_->loss(exec_, batch, grad_scale, slice(sums_, 0, 1), hooks);
-        model_->backward(exec_, batch, hooks);
-    }
-
-    {
+    exchange_->begin_step(
+        exec_, {t, optim::density(config_, t), optim::density(config_, t + 1)});
+    const bool exchanged = forward_and_backward();
+    if (exchanged) {
         const Region exchange("scape::exchange");
-        exchange_.finish_reduce(exec_);
+        exchange_->finish_reduce(exec_);
     }
     const Agreed agreed = agree(stop_wanted);
 
@@ -113,12 +106,19 @@ StepRecord Trainer::step(bool stop_wanted) {
     if (config_.optimizer.clip_norm > 0)
         numbers.grad_scale = static_cast<float>(
             std::min(1.0, config_.optimizer.clip_norm / (agreed.grad_norm + 1e-6)));
-    if (agreed.finite) update(numbers);
+    const bool counts = exchanged && agreed.finite;
+    StepRecord record;
+    if (elements_) record.density = elements_->plan().density();
+    if (counts) {
+        update(numbers);
+    } else {
+        skip(exchanged, record);
+    }
 
     step_ = t;
     samples_ += config_.train.global_batch;
     tokens_ += config_.train.global_batch * config_.train.seq_len;
-    skipped_in_a_row_ = agreed.finite ? 0 : skipped_in_a_row_ + 1;
+    skipped_in_a_row_ = counts ? 0 : skipped_in_a_row_ + 1;
     if (skipped_in_a_row_ > 0 && skipped_in_a_row_ >= config_.check.skip_nonfinite)
         throw agreed_error(
             ExitCode::numbers,
@@ -129,35 +129,111 @@ StepRecord Trainer::step(bool stop_wanted) {
     if (config_.check.hash_every > 0 && t % config_.check.hash_every == 0) check_replicas();
 
     fence(exec_, "scape::train::step");  // so that the seconds are those of the whole step
-    StepRecord record;
     record.step = t;
-    record.loss = agreed.loss_sum / all_targets;
+    constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+    record.loss = exchanged ? agreed.loss_sum / all_targets_ : unknown;
     record.lr = lr;
-    record.grad_norm = agreed.grad_norm;
+    record.grad_norm = exchanged ? agreed.grad_norm : unknown;
     record.tokens = tokens_;
     record.step_tokens = config_.train.global_batch * config_.train.seq_len;
     record.seconds = timer.seconds();
-    record.wait_seconds = exchange_.wait_seconds();
+    record.wait_seconds = exchange_->wait_seconds();
     record.traffic = comm_.traffic();
     record.memory_bytes = memory().total();
     record.data_hash = agreed.data_hash;
-    record.skipped = !agreed.finite;
+    record.skipped = !counts;
+    if (feedback_) {
+        record.mask_wait_seconds = elements_->wait_seconds();
+        if (!feedback_->fused()) record.feedback = feedback_->cost();
+        if (counts && config_.metrics.feedback_every > 0 && t % config_.metrics.feedback_every == 0)
+            measure_feedback(record);
+    }
     return record;
+}
+
+/// Micro-batch by micro-batch; gradients leave during the last backward. False: the forward pass
+/// was not finite somewhere, so nothing is sent. Fused error feedback then holds what it held, and
+/// the gradients of the micro-batches before that one, which travel later like all that it keeps.
+bool Trainer::forward_and_backward() {
+    const Index share = config_.train.global_batch / comm_.size();  // sequences of this rank
+    const Index micro = config_.train.micro_batch;
+
+    // tokens: this rank's sequences of the global batch, and how many targets count in all of it
+    const Index targets =
+        loader_.fill(exec_, *dataset_.train, samples_ + comm_.rank() * share, share);
+    std::vector<double> targets_of_rank;
+    comm::Pending counting = comm_.all_gather_host({static_cast<double>(targets)}, targets_of_rank);
+
+    const bool fused = feedback_ && feedback_->fused();
+    if (feedback_ && !fused) {
+        feedback_->begin_step(exec_);
+        feedback_->finish(exec_);  // what was kept may still be on its way out of the gradients
+        feedback_->expect();
+    }
+    if (!fused) kernels::fill_zero<float>(exec_, gradients_);
+    kernels::fill_zero<double>(exec_, sums_);
+    float grad_scale = 0;
+    bool finite = true;  // on this rank
+    for (Index first = 0; first < share; first += micro) {
+        const bool last = first + micro >= share;
+        const model::Hooks& hooks = last ? exchanging_ : awaiting_;
+        const model::Batch batch = micro_batch(loader_, first, micro);
+        {
+            const Region forward("scape::forward");
+            model_->forward(exec_, batch, true, awaiting_);
+        }
+        if (first == 0) {
+            counting.wait(exec_);
+            all_targets_ = 0;
+            for (const double n : targets_of_rank) all_targets_ += n;
+            if (all_targets_ == 0)
+                throw agreed_error(ExitCode::data,
+                                   fmt::format("step {}: no token of the global batch counts as a "
+                                               "target; check data.ignore_token",
+                                               step_ + 1));
+            // P / (unmasked tokens of the global batch), so that the mean over ranks is the
+            // gradient of the mean loss.
+            grad_scale = static_cast<float>(comm_.size() / all_targets_);
+        }
+        if (fused) {
+            finite = finite && outputs_finite();
+            if (last && comm_.any(!finite)) return false;
+            if (!finite) continue;
+        }
+        const Region backward("scape::backward");
+        model_->loss(exec_, batch, grad_scale, slice(sums_, 0, 1), hooks);
+        model_->backward(exec_, batch, hooks);
+    }
+    return true;
+}
+
+/// Whether what the head gets is finite: the loss is then finite too, and so is what backward
+/// begins with. Blocking.
+bool Trainer::outputs_finite() {
+    kernels::fill_zero<double>(exec_, slice(sums_, 1, 2));
+    kernels::add_sum_of_squares(exec_, model_->outputs(), slice(sums_, 1, 2), partial_sums_);
+    Kokkos::deep_copy(exec_, sums_host_, sums_);
+    kernels::fill_zero<double>(exec_, slice(sums_, 1, 2));
+    fence(exec_, "scape::train::outputs_finite");
+    return std::isfinite(sums_host_(1));
 }
 
 /// One exchange of a few numbers: the gradient's norm and the loss of the whole batch, and with
 /// them the flags that all ranks must see alike. Sums are formed in rank order on every rank.
 Trainer::Agreed Trainer::agree(bool stop_wanted) {
-    exchange_.add_sum_of_squares(exec_, slice(sums_, 1, 2));
+    owner_->add_squares(exec_, slice(sums_, 1, 2));
+    if (feedback_) feedback_->add_check(exec_, slice(sums_, 2, 3));
     Kokkos::deep_copy(exec_, sums_host_, sums_);
     fence(exec_, "scape::train::agree");
     // A double carries 53 bits exactly, so a 64-bit hash travels as two halves.
     const std::uint64_t hash = loader_.hash();
     const auto sums = comm_.all_reduce_sum({sums_host_(0), sums_host_(1), stop_wanted ? 1.0 : 0.0,
                                             static_cast<double>(hash >> 32),
-                                            static_cast<double>(hash & 0xffffffffu)});
+                                            static_cast<double>(hash & 0xffffffffu),
+                                            std::isfinite(sums_host_(2)) ? 0.0 : 1.0});
     stop_agreed_ = sums[2] > 0;
-    return {sums[0], std::sqrt(sums[1]), std::isfinite(sums[0]) && std::isfinite(sums[1]),
+    const bool finite = std::isfinite(sums[0]) && std::isfinite(sums[1]) && sums[5] == 0;
+    return {sums[0], std::sqrt(sums[1]), finite,
             (static_cast<std::uint64_t>(sums[3]) << 32) + static_cast<std::uint64_t>(sums[4])};
 }
 
@@ -165,16 +241,73 @@ Trainer::Agreed Trainer::agree(bool stop_wanted) {
 /// the next forward will ask for them.
 void Trainer::update(const optim::StepNumbers& numbers) {
     const Region region("scape::update");
-    auto slice_of = slices_.begin();
     for (int b = 0; b < sharding_.buckets(); ++b) {
-        for (; slice_of != slices_.end() && slice_of->bucket == b; ++slice_of) {
-            const auto [begin, end] = slice_of->flat;
-            optimizer_->update(exec_, numbers, *slice_of,
-                               layout().tensors()[slice_of->tensor].decay,
-                               slice(parameters_, begin, end), slice(gradients_, begin, end));
-        }
-        exchange_.gather_begin(exec_, b);
+        const Span<float> back = exchange_->back(exec_, b);
+        owner_->update(exec_, numbers, exchange_->arrived(exec_, b), exchange_->weights(b), back);
+        exchange_->gather_begin(exec_, b);
     }
+    owner_->end_step(exec_);
+    if (!feedback_) return;
+
+    // What is left in the gradient buffer is error feedback.
+    if (exchange_->straight()) {
+        kernels::fill_zero<float>(exec_, gradients_);
+        feedback_->commit_zero();
+    } else {
+        feedback_->commit(exec_, gradients_);
+    }
+    feedback_in_gradients_ = true;
+    if (scape_ != nullptr) make_next_mask();
+}
+
+/// The top k of the owner's score; the exchange overlaps the next forward and backward.
+void Trainer::make_next_mask() {
+    const Region region("scape::next_mask");
+    if (scape_->selects_after() && !masks_->next_plan().all()) {
+        for (int b = 0; b < sharding_.buckets(); ++b) {
+            scape_->select(exec_, b, exchange_->own_gradients(b));
+            exchange_->progress();
+        }
+    }
+    masks_->begin(exec_);
+}
+
+/// Weights, moments and masks stay as they are, and error feedback too where it can.
+void Trainer::skip(bool exchanged, StepRecord& record) {
+    if (!exchanged) return;
+    exchange_->give_up(exec_);
+    if (!feedback_) return;
+    feedback_in_gradients_ = feedback_->fused();
+    if (!feedback_->fused()) return;
+    if (exchange_->straight()) {
+        kernels::fill_zero<float>(exec_, gradients_);  // all of it was sent
+        return;
+    }
+    // Gradients that are not finite have been added to what was kept; it cannot be told apart.
+    kernels::fill_zero<double>(exec_, sums_);
+    kernels::add_sum_of_squares(exec_, gradients_, slice(sums_, 1, 2), partial_sums_);
+    Kokkos::deep_copy(exec_, sums_host_, sums_);
+    fence(exec_, "scape::train::skip");
+    const bool lost = !std::isfinite(sums_host_(1));
+    if (lost) kernels::fill_zero<float>(exec_, gradients_);
+    record.feedback_lost = static_cast<Index>(comm_.all_reduce_sum({lost ? 1.0 : 0.0})[0]);
+}
+
+/// Norm of what the ranks keep (root mean square over ranks), and how much of the next mask is in
+/// this step's.
+void Trainer::measure_feedback(StepRecord& record) {
+    const Region region("scape::measure_feedback");
+    kernels::fill_zero<double>(exec_, sums_);
+    kernels::add_sum_of_squares(exec_, gradients_, slice(sums_, 1, 2), partial_sums_);
+    Kokkos::deep_copy(exec_, sums_host_, sums_);
+    fence(exec_, "scape::train::measure_feedback");
+    const bool masked = masks_ != nullptr && !masks_->all() && !masks_->next_plan().all();
+    const auto common = masked ? static_cast<double>(masks_->overlap(exec_)) : 0;
+    const auto next =
+        masked ? static_cast<double>(masks_->next_plan().selected_of(comm_.rank())) : 0;
+    const auto sums = comm_.all_reduce_sum({sums_host_(1), common, next});
+    record.feedback_norm = std::sqrt(sums[0] / comm_.size());
+    if (masked) record.mask_overlap = sums[1] / sums[2];
 }
 
 Evaluation Trainer::evaluate() {
@@ -186,7 +319,7 @@ Evaluation Trainer::evaluate() {
 }
 
 Span<const float> Trainer::parameters() {
-    exchange_.finish_gathers(exec_);
+    exchange_->finish_gathers(exec_);
     return parameters_;
 }
 
@@ -216,70 +349,11 @@ MemoryAccount Trainer::memory() const {
     MemoryAccount m;
     m.parameters = parameters_.span() * sizeof(float);
     m.gradients = gradients_.span() * sizeof(float);
-    for (const optim::State& s : optimizer_->state())
-        m.optimizer += s.values.span() * sizeof(float);
+    m.optimizer = owner_->state_bytes();
+    if (elements_) m.masks = elements_->device_bytes();
+    if (feedback_) m.feedback = feedback_->memory_bytes();
     m.activations = model_->activation_bytes(config_.train.micro_batch, config_.train.seq_len);
-    m.exchange = exchange_.buffer_bytes();
-    return m;
-}
-
-// --- Where training starts, and what a checkpoint holds ----------------------------------------
-
-void Trainer::start_fresh() {
-    // Each rank makes the weights that it owns; the others arrive as after any update.
-    HostVec<float> host("scape::train::initial", sharding_.shard_piece(0).size());
-    for (int b = 0; b < sharding_.buckets(); ++b) {
-        const Range piece = sharding_.piece(b, comm_.rank());
-        const auto values = slice(host, 0, piece.size());
-        model::fill_initial(
-            layout(), [this](int tensor) { return model_->init(tensor); },
-            static_cast<std::uint64_t>(config_.run.seed), piece, values);
-        Kokkos::deep_copy(exec_, exchange_.my_weights(b), values);
-        fence(exec_, "scape::train::initial");  // `host` is filled again for the next bucket
-        exchange_.gather_begin(exec_, b);
-    }
-    exchange_.finish_gathers(exec_);
-}
-
-void Trainer::start_from_weights(const std::string& checkpoint_file) {
-    const io::CheckpointReader checkpoint(checkpoint_file);
-    checkpoint.read_flat("weights", layout(), parameters_);
-}
-
-std::vector<std::string> Trainer::resume(const io::CheckpointReader& checkpoint) {
-    std::vector<std::string> arrays{"weights"};
-    for (const optim::State& s : optimizer_->state()) arrays.push_back(s.name);
-    checkpoint.expect_arrays(arrays);
-    checkpoint.read_flat("weights", layout(), parameters_);
-    for (const optim::State& s : optimizer_->state())
-        checkpoint.read_shard(s.name, layout(), sharding_, comm_.rank(), s.values);
-
-    const io::CheckpointMeta& m = checkpoint.meta();
-    step_ = m.step;
-    tokens_ = m.tokens;
-    samples_ = m.samples;
-    skipped_in_a_row_ = static_cast<Index>(m.numbers.at("skipped_in_a_row"));
-    std::vector<std::string> lines;
-    if (m.ranks != comm_.size())
-        lines.push_back(fmt::format("checkpoint: {} ranks -> now {}", m.ranks, comm_.size()));
-    return lines;
-}
-
-io::SaveResult Trainer::save(const std::string& checkpoints_dir) {
-    const Region region("scape::checkpoint");
-    std::vector<io::ArrayOut> arrays{{"weights", true, parameters()}};
-    for (const optim::State& s : optimizer_->state()) arrays.push_back({s.name, false, s.values});
-    return io::save(comm_, checkpoints_dir, meta(), layout(), sharding_, arrays);
-}
-
-io::CheckpointMeta Trainer::meta() const {
-    io::CheckpointMeta m;
-    m.step = step_;
-    m.tokens = tokens_;
-    m.samples = samples_;
-    m.ranks = comm_.size();
-    m.deck = config::resolved_deck(config_);
-    m.numbers["skipped_in_a_row"] = static_cast<double>(skipped_in_a_row_);
+    m.exchange = exchange_->buffer_bytes();
     return m;
 }
 

@@ -121,8 +121,8 @@ TEST_CASE("unknown sections and keys come with the nearest known one") {
     CHECK_SAYS(refused("layers = 3\n"), "did you mean model.layers?");
     m = refused("[run]\n[modle]\nlayers = 2\n");
     CHECK_SAYS(m, "d.toml:2:2: [modle]: unknown section; did you mean [model]?");
-    CHECK_SAYS(m, "sections: run, model, data, train, optimizer, comm");
-    for (const auto* later : {"scape", "sparsity", "exchange"}) {
+    CHECK_SAYS(m, "sections: run, model, data, train, optimizer, scape, sparsity, exchange");
+    for (const auto* later : {"loco", "profile"}) {
         CHECK_SAYS(refused(fmt::format("[{}]\n", later)), "unknown section");
     }
     CHECK_SAYS(refused("[[model]]\nlayers = 2\n"), "it must be a section: write [model]");
@@ -161,9 +161,10 @@ TEST_CASE("ranges, NaN, infinity and unknown words") {
     CHECK_SAYS(refused("[optimizer]\neps = 0.0\n"), "more than 0");
     CHECK_SAYS(refused("[optimizer]\nlr = nan\n"), "optimizer.lr = nan: not a finite number");
     CHECK_SAYS(refused("[optimizer]\nlr = inf\n"), "not a finite number");
-    CHECK_SAYS(refused("[optimizer]\nkind = \"admw\"\n"),
-               "optimizer.kind = \"admw\": unknown word; allowed: adamw | adams; did you mean "
-               "\"adamw\"?");
+    CHECK_SAYS(
+        refused("[optimizer]\nkind = \"admw\"\n"),
+        "optimizer.kind = \"admw\": unknown word; allowed: adamw | adams | scape; did you mean "
+        "\"adamw\"?");
     CHECK_SAYS(refused("[data]\nformat = \"megatron\"\n"),
                "allowed: text | raw_u16 | raw_u32 | synthetic");
     CHECK_SAYS(refused("[model]\nprecision = \"bf16\"\n"), "fp32 only so far");
@@ -203,6 +204,15 @@ TEST_CASE("the resolved deck gives the same config, bit for bit") {
     c.optimizer.clip_norm = 5e-324;
     c.optimizer.kind = OptimizerKind::adams;
     c.optimizer.schedule = ScheduleKind::linear;
+    c.scape.score = ScapeScore::before;
+    c.sparsity.density = 0.01 / 3;
+    c.sparsity.sparsify_1d = true;
+    c.sparsity.mask_code = MaskCodeChoice::gaps;
+    c.exchange.elements = Elements::clt_k;
+    c.exchange.value_bits = 16;
+    c.error_feedback.storage = FeedbackStorage::hdf5;
+    c.error_feedback.path = "/tmp/\xC3\xA9 \"x\"";
+    c.checkpoint.error_feedback = FeedbackInCheckpoint::mean;
     c.checkpoint.resume = Resume::never;
     c.comm.backend = CommBackend::self;
     resolve_defaults(c.model);

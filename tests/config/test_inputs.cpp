@@ -58,7 +58,7 @@ std::string with_commas(Index n) {
 }  // namespace
 
 TEST_CASE("every deck in inputs/ parses, validates and comes back from its resolved form") {
-    CHECK(decks().size() >= 8);
+    CHECK(decks().size() >= 10);
     for (const auto& path : decks()) {
         INFO(path.string());
         const auto deck = load_deck(path.string());
@@ -71,8 +71,9 @@ TEST_CASE("every deck in inputs/ parses, validates and comes back from its resol
 
 TEST_CASE("decks for several ranks divide their batches") {
     const std::map<std::string, std::vector<int>> ranks{
-        {"quickstart", {1, 2}},         {"tiny-gpt", {1, 2, 3, 4}},
-        {"tiny-llama", {1, 2, 3, 4}},   {"gpt2-124m", {1, 4, 8, 64}},
+        {"quickstart", {1, 2}},         {"quickstart-scape", {1, 2}},
+        {"tiny-gpt", {1, 2, 3, 4}},     {"tiny-llama", {1, 2, 3, 4}},
+        {"tiny-scape", {1, 2, 3, 4}},   {"gpt2-124m", {1, 4, 8, 64}},
         {"gpt2-345m", {1, 4, 8, 64}},   {"llama-500m", {1, 4, 16, 64}},
         {"llama-1.8b", {1, 4, 16, 64}},
     };
@@ -89,6 +90,31 @@ TEST_CASE("decks for several ranks divide their batches") {
     CHECK_NOTHROW(validate(load_deck(folder + "llama-1.8b.toml",
                                      as_overrides({"data.format=synthetic", "data.train="})),
                            1));
+}
+
+TEST_CASE("the decks of SCAPE name all its keys, and train the model and data of their namesakes") {
+    const std::string folder = std::string(SCAPE_INPUTS) + "/";
+    for (const auto& [name, dense] : std::map<std::string, std::string>{
+             {"quickstart-scape", "quickstart"}, {"tiny-scape", "tiny-llama"}}) {
+        INFO(name);
+        const auto deck = load_deck(folder + name + ".toml");
+        for (const Key& key : keys()) {
+            const bool sparse = key.section == "scape" || key.section == "sparsity" ||
+                                key.section == "exchange" || key.section == "error_feedback" ||
+                                key.full_name() == "checkpoint.error_feedback";
+            INFO(key.full_name());
+            CHECK((!sparse || deck.places.count(key.full_name()) == 1));
+        }
+        CHECK(deck.config.optimizer.kind == OptimizerKind::scape);
+        const RunConfig other = load_run_config(folder + dense + ".toml");
+        CHECK(deck.config.model == other.model);
+        CHECK(deck.config.data == other.data);
+        CHECK(deck.config.train == other.train);
+        CHECK(deck.config.run.dir != other.run.dir);
+    }
+    const RunConfig c = load_run_config(folder + "quickstart-scape.toml");
+    CHECK(c.sparsity.density == 0.01);
+    CHECK(c.sparsity.warmup_steps * 2 == c.train.steps);
 }
 
 TEST_CASE("every key of every deck has a comment") {

@@ -27,7 +27,7 @@ TEST_CASE("every key reads and writes a member of its own") {
         if (auto* truth = std::get_if<bool>(&other)) {
             *truth = !*truth;
         } else if (auto* integer = std::get_if<scape::Index>(&other)) {
-            *integer += 1;
+            *integer = key.choices.empty() ? *integer + 1 : key.choices.back();
         } else if (auto* number = std::get_if<double>(&other)) {
             *number += 0.25;
         } else if (key.type == Type::text) {
@@ -89,4 +89,5 @@ TEST_CASE("the page of keys has them all, with range and default") {
     }
     CHECK_SAYS(page, "a whole number, 1 to 100000; default 12");
     CHECK_SAYS(page, "gpt | llama; default \"gpt\"");
+    CHECK_SAYS(page, "32 | 16; default 32");
 }

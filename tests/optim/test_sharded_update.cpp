@@ -2,13 +2,11 @@
 // training step without a model.
 //
 //     gradients (all ranks) ─ reduce-scatter ─ norm, clip ─ update of own slices ─ all-gather
-#include "optim/local_squares.hpp"
 #include "support/catch.hpp"
 #include "support/compare.hpp"
 
 #include <scape/comm/mpi_native.hpp>
-#include <scape/optim/dense_exchange.hpp>
-#include <scape/optim/optimizer.hpp>
+#include <scape/optim/exchange.hpp>
 
 #include <cmath>
 
@@ -37,11 +35,12 @@ std::vector<float> train(comm::Communicator& comm, config::OptimizerKind kind, I
     start.resize(extent, 0.f);
     const Vec<float> parameters = to_device(start);
     const Vec<float> gradients = filled(extent, 0.f);
-    DenseExchange exchange(comm, sharding, parameters, gradients, 2);
     config::OptimizerSection c;
     c.kind = kind;
-    const auto optimizer = make_optimizer(c, sharding.shard_extent());
-    const std::vector<Slice> slices = sharding.slices(comm.rank());
+    const auto owner = make_dense_owner(c, layout, sharding, comm.rank());
+    Exchange exchange(comm, sharding, parameters, gradients, *owner, nullptr, nullptr,
+                      {.buffers = 2});
+    const Vec<double> squares("squares", 1);
     const Exec exec;
 
     for (Index t = 1; t <= 7; ++t) {
@@ -53,22 +52,20 @@ std::vector<float> train(comm::Communicator& comm, config::OptimizerKind kind, I
         }
         exchange.finish_gathers(exec);
         Kokkos::deep_copy(gradients, HostSpan<const float>(g.data(), extent));
-        exchange.begin_step();
+        exchange.begin_step(exec, {});
         exchange.gradients_final(exec, layout.tensor("w").offset);
         exchange.finish_reduce(exec);
-        const double squares = comm.all_reduce_sum({test::local_squares(exchange)})[0];
+        Kokkos::deep_copy(squares, 0.0);
+        owner->add_squares(exec, squares);
+        const double norm = std::sqrt(comm.all_reduce_sum({to_host(squares)[0]})[0]);
         StepNumbers numbers{t, 1e-3f, 1.f};
         if (max_norm > 0)
-            numbers.grad_scale =
-                static_cast<float>(std::min(1.0, max_norm / (std::sqrt(squares) + 1e-6)));
-        int bucket = 0;
-        for (const Slice& s : slices) {
-            for (; bucket < s.bucket; ++bucket) exchange.gather_begin(exec, bucket);
-            optimizer->update(exec, numbers, s, layout.tensors()[s.tensor].decay,
-                              slice(parameters, s.flat.begin, s.flat.end),
-                              slice(gradients, s.flat.begin, s.flat.end));
+            numbers.grad_scale = static_cast<float>(std::min(1.0, max_norm / (norm + 1e-6)));
+        for (int b = 0; b < sharding.buckets(); ++b) {
+            owner->update(exec, numbers, exchange.arrived(exec, b), exchange.weights(b), {});
+            exchange.gather_begin(exec, b);
         }
-        for (; bucket < sharding.buckets(); ++bucket) exchange.gather_begin(exec, bucket);
+        owner->end_step(exec);
     }
     exchange.finish_gathers(exec);
     std::vector<float> weights = to_host(parameters);

@@ -1,37 +1,17 @@
 // The trainer as a whole: what it allocates and when, that every kernel has a name, and that steps
 // are what the parts' tests lead one to expect.
 #include "support/catch.hpp"
+#include "train/tiny_run.hpp"
 
-#include <scape/comm/communicator.hpp>
 #include <scape/train/step_cost.hpp>
-#include <scape/train/trainer.hpp>
 
 #include <cmath>
 #include <set>
 
 using namespace scape;
+using test::tiny;
 
 namespace {
-
-config::RunConfig tiny(config::Family family) {
-    config::RunConfig c;
-    c.model.family = family;
-    c.model.layers = 2;
-    c.model.width = 24;
-    c.model.heads = 3;
-    c.model.kv_heads = 3;
-    c.model.ffn_width = 40;
-    c.model.max_seq_len = 16;
-    c.model.vocab = 37;
-    c.data.format = config::DataFormat::synthetic;
-    c.train.global_batch = 6;
-    c.train.micro_batch = 3;
-    c.train.seq_len = 16;
-    c.train.steps = 20;
-    c.optimizer.warmup_steps = 2;
-    c.check.hash_every = 1;
-    return c;
-}
 
 struct Fixture {
     explicit Fixture(const config::RunConfig& c)
@@ -76,6 +56,48 @@ TEST_CASE("nothing is allocated after the first step, evaluations included") {
     }
 }
 
+namespace {
+
+// Dense at step 1, sparse from step 2 on.
+config::RunConfig sparse(config::OptimizerKind kind, config::Elements elements) {
+    config::RunConfig c = tiny(config::Family::gpt);
+    c.optimizer.kind = kind;
+    c.exchange.elements = elements;
+    c.sparsity.density = c.sparsity.density_start = 0.1;
+    c.sparsity.warmup_steps = 0;
+    c.comm.bucket_mb = 0.01;
+    return c;
+}
+
+std::vector<config::RunConfig> sparse_runs() {
+    using config::Elements;
+    using config::OptimizerKind;
+    std::vector<config::RunConfig> runs{sparse(OptimizerKind::scape, Elements::automatic),
+                                        sparse(OptimizerKind::scape, Elements::automatic),
+                                        sparse(OptimizerKind::scape, Elements::automatic),
+                                        sparse(OptimizerKind::adamw, Elements::topk_ef),
+                                        sparse(OptimizerKind::adams, Elements::clt_k)};
+    runs[1].scape.rule = config::ScapeRule::paper;
+    runs[2].error_feedback.storage = config::FeedbackStorage::host;
+    runs[2].exchange.value_bits = 16;
+    return runs;
+}
+
+}  // namespace
+
+TEST_CASE("nor by a sparse optimizer") {
+    for (const config::RunConfig& c : sparse_runs()) {
+        Fixture f(c);
+        f.trainer.step(false);
+        allocations = 0;
+        tools::set_allocate_data_callback([](Kokkos::Tools::SpaceHandle, const char*, const void*,
+                                             std::uint64_t) { ++allocations; });
+        for (int i = 0; i < 3; ++i) CHECK(f.trainer.step(false).density == 0.1);
+        tools::set_allocate_data_callback(nullptr);
+        CHECK(allocations == 0);
+    }
+}
+
 TEST_CASE("every kernel has a name that is a path of this program") {
     labels.clear();
     tools::set_begin_parallel_for_callback(note_label);
@@ -85,9 +107,14 @@ TEST_CASE("every kernel has a name that is a path of this program") {
         f.trainer.step(false);
         f.trainer.evaluate();
     }
+    for (config::RunConfig c : sparse_runs()) {
+        c.metrics.feedback_every = 1;
+        Fixture f(c);
+        for (int i = 0; i < 3; ++i) f.trainer.step(false);
+    }
     tools::set_begin_parallel_for_callback(nullptr);
     tools::set_begin_parallel_reduce_callback(nullptr);
-    CHECK(labels.size() > 12);
+    CHECK(labels.size() > 30);
     for (const std::string& label : labels) {
         // Kokkos names its own initialisation and copies of Views.
         if (label.rfind("Kokkos::", 0) == 0) continue;

@@ -35,8 +35,9 @@ struct Key {
     std::string name;
     Type type = Type::text;
     Bounds bounds;                   ///< integer, number
+    std::vector<Index> choices;      ///< integer: if there are any, the only values
     std::vector<std::string> words;  ///< word
-    /// Words that are planned and not there yet, with what to say.
+    /// Words or choices that are planned and not there yet, with what to say.
     std::vector<std::pair<std::string, std::string>> not_yet;
     std::string help;
     std::function<Value(const RunConfig&)> get;

@@ -67,7 +67,7 @@ struct TrainSection {
     bool operator==(const TrainSection&) const = default;
 };
 
-enum class OptimizerKind { adamw, adams };
+enum class OptimizerKind { adamw, adams, scape };
 enum class ScheduleKind { cosine, linear, constant };
 
 struct OptimizerSection {
@@ -87,6 +87,55 @@ struct OptimizerSection {
     bool operator==(const OptimizerSection&) const = default;
 };
 
+enum class ScapeRule { catch_up, paper };
+enum class ScapeScore { after, before };
+enum class SecondMoment { momentum, stored };
+
+/// optimizer.kind = "scape"; algorithm section 2.
+struct ScapeSection {
+    ScapeRule rule = ScapeRule::catch_up;
+    ScapeScore score = ScapeScore::after;  ///< see score_of
+    SecondMoment second_moment = SecondMoment::momentum;
+    Index lateness = 1;  ///< steps between choosing a mask and using it: 1, or 0 for comparison
+
+    bool operator==(const ScapeSection&) const = default;
+};
+
+enum class MaskCodeChoice { automatic, bitmap, gaps, index };
+
+/// Which part of the gradient travels, and when; algorithm section 2.2.
+struct SparsitySection {
+    double density = 0.01;
+    double density_start = 1.0;
+    Index warmup_steps = 500;  ///< from density_start to density, geometric
+    Index dense_steps = 0;     ///< before that
+    Index cooldown_steps = 0;  ///< back to 1 at the end of the run
+    bool sparsify_1d = false;
+    MaskCodeChoice mask_code = MaskCodeChoice::automatic;
+
+    bool operator==(const SparsitySection&) const = default;
+};
+
+enum class Elements { automatic, topk_ef, clt_k };
+
+/// Which elements travel to their owner, and in which code; algorithm sections 2.10 and 3.
+struct ExchangeSection {
+    Elements elements = Elements::automatic;
+    Index value_bits = 32;
+
+    bool operator==(const ExchangeSection&) const = default;
+};
+
+enum class FeedbackStorage { fused, device, host, hdf5 };
+
+/// Where error feedback lives; algorithm section 5.
+struct ErrorFeedbackSection {
+    FeedbackStorage storage = FeedbackStorage::fused;
+    std::string path;  ///< hdf5: node-local directory
+
+    bool operator==(const ErrorFeedbackSection&) const = default;
+};
+
 enum class CommBackend { automatic, self, mpi };
 
 struct CommSection {
@@ -104,6 +153,7 @@ struct EvalSection {
 };
 
 enum class Resume { automatic, required, never };
+enum class FeedbackInCheckpoint { full, mean, none };
 
 struct CheckpointSection {
     Index every = 500;
@@ -111,6 +161,7 @@ struct CheckpointSection {
     std::string init_from;
     Index keep_last = 2;
     Index keep_every = 0;
+    FeedbackInCheckpoint error_feedback = FeedbackInCheckpoint::full;
 
     bool operator==(const CheckpointSection&) const = default;
 };
@@ -124,6 +175,7 @@ struct CheckSection {
 
 struct MetricsSection {
     double peak_tflops = 0;
+    Index feedback_every = 100;  ///< steps between norms of error feedback and mask overlaps
 
     bool operator==(const MetricsSection&) const = default;
 };
@@ -134,6 +186,10 @@ struct RunConfig {
     DataSection data;
     TrainSection train;
     OptimizerSection optimizer;
+    ScapeSection scape;
+    SparsitySection sparsity;
+    ExchangeSection exchange;
+    ErrorFeedbackSection error_feedback;
     CommSection comm;
     EvalSection eval;
     CheckpointSection checkpoint;
@@ -158,6 +214,18 @@ inline Index decay_steps(const RunConfig& config) {
 /// divides.
 inline Index accumulation(const RunConfig& config, int ranks) {
     return config.train.global_batch / (ranks * config.train.micro_batch);
+}
+
+/// The score that chooses scape's next mask: the paper rule knows only one.
+inline ScapeScore score_of(const RunConfig& config) {
+    const bool before = config.scape.rule == ScapeRule::paper || config.scape.lateness == 0;
+    return before ? ScapeScore::before : config.scape.score;
+}
+
+/// An optimizer or exchange that sends a part of the gradient and keeps the rest.
+inline bool is_sparse(const RunConfig& config) {
+    return config.optimizer.kind == OptimizerKind::scape ||
+           config.exchange.elements != Elements::automatic;
 }
 
 }  // namespace scape::config

@@ -29,6 +29,9 @@ class Decoder : public Model<T> {
     Index activation_bytes(Index batch, Index seq, bool backward = true) const override;
     void bind(Span<const T> parameters, Span<float> gradients) override;
     void forward(const Exec& exec, const Batch& batch, bool keep, const Hooks& hooks) override;
+    Span<const T> outputs() const override {
+        return Span<const T>(activations_.y.data(), activations_.y.size());
+    }
     void loss(const Exec& exec, const Batch& batch, float grad_scale, Span<double> loss,
               const Hooks& hooks) override;
     void backward(const Exec& exec, const Batch& batch, const Hooks& hooks) override;

@@ -56,6 +56,8 @@ class Model {
 
     /// Embedding, layers and final norm. `keep` = activations are kept for backward.
     virtual void forward(const Exec& exec, const Batch& batch, bool keep, const Hooks& hooks) = 0;
+    /// After forward: what the head gets, (B T C).
+    virtual Span<const T> outputs() const = 0;
     /// loss[0] += sum of the losses of the unmasked targets. With grad_scale != 0 the head's
     /// backward runs in the same pass over the logits, chunk by chunk, with gradients scaled by it.
     virtual void loss(const Exec& exec, const Batch& batch, float grad_scale, Span<double> loss,

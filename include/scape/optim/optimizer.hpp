@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace scape::optim {
@@ -23,7 +24,16 @@ struct StepNumbers {
 /// tensor under this name).
 struct State {
     std::string name;
-    Vec<float> values;  ///< shard_extent elements
+    /// shard_extent elements
+    std::variant<Vec<float>, Vec<std::uint32_t>, Vec<std::uint8_t>> values;
+    Index bytes() const {
+        return std::visit(
+            [](const auto& v) {
+                using V = std::decay_t<decltype(v)>;
+                return static_cast<Index>(v.span() * sizeof(typename V::value_type));
+            },
+            values);
+    }
 };
 
 class Optimizer {

@@ -9,8 +9,9 @@
 #include <scape/data/dataset.hpp>
 #include <scape/io/checkpoint.hpp>
 #include <scape/model/model.hpp>
-#include <scape/optim/dense_exchange.hpp>
-#include <scape/optim/optimizer.hpp>
+#include <scape/optim/baselines.hpp>
+#include <scape/optim/exchange.hpp>
+#include <scape/optim/scape.hpp>
 #include <scape/train/evaluator.hpp>
 #include <scape/train/metrics.hpp>
 #include <scape/train/step_cost.hpp>
@@ -32,8 +33,9 @@ class Trainer {
     void start_fresh();
     /// Starts from the weights alone of a checkpoint file, at step 0.
     void start_from_weights(const std::string& checkpoint_file);
-    /// Goes on where a checkpoint stopped: the same ranks give the same bits, other ranks the same
-    /// losses to rounding. Returns what the log should say.
+    /// Goes on where a checkpoint stopped: the same ranks give the same bits; other ranks the same
+    /// losses to rounding (dense), or the same first loss and then another, equally good run
+    /// (sparse, algorithm section 2.9). Returns what the log should say. Communicates.
     std::vector<std::string> resume(const io::CheckpointReader& checkpoint);
     io::SaveResult save(const std::string& checkpoints_dir);
 
@@ -62,9 +64,16 @@ class Trainer {
         bool finite = true;
         std::uint64_t data_hash = 0;
     };
+    bool forward_and_backward();
+    bool outputs_finite();
     Agreed agree(bool stop_wanted);
     void update(const optim::StepNumbers& numbers);
+    void make_next_mask();
+    void skip(bool exchanged, StepRecord& record);
+    void measure_feedback(StepRecord& record);
     void check_replicas();
+    void read_feedback(const io::CheckpointReader& checkpoint);
+    bool restore_mask(const io::CheckpointReader& checkpoint);
     io::CheckpointMeta meta() const;
 
     const config::RunConfig config_;
@@ -73,13 +82,18 @@ class Trainer {
     const Exec exec_;
     std::unique_ptr<model::Model<float>> model_;
     const Sharding sharding_;
-    const std::vector<Slice> slices_;  // of this rank, in buffer order
     const Vec<float> parameters_;  // (sharding extent): the replica; the own pieces are the master
     const Vec<float> gradients_;   // (sharding extent)
-    const Vec<double> sums_;       // [0] loss, [1] squares of the gradient
+    const Vec<double> sums_;       // [0] loss, [1] squares of the gradient, [2] of a, if kept
     const HostVec<double> sums_host_;
-    optim::DenseExchange exchange_;
-    std::unique_ptr<optim::Optimizer> optimizer_;
+    const Vec<double> partial_sums_;  // workspace
+    // Null where everything travels.
+    std::unique_ptr<optim::Elements> elements_;
+    std::unique_ptr<optim::ErrorFeedback> feedback_;
+    optim::Masks* masks_ = nullptr;  // elements_, of the scape optimizer
+    std::unique_ptr<optim::Owner> owner_;
+    optim::Scape* scape_ = nullptr;  // owner_, if it is one
+    std::unique_ptr<optim::Exchange> exchange_;
     data::BatchLoader loader_;
     model::Hooks awaiting_;    // parameters are awaited where they are used
     model::Hooks exchanging_;  // and gradients leave when they are final
@@ -88,6 +102,8 @@ class Trainer {
     Index tokens_ = 0;
     Index samples_ = 0;  // of the training stream, over all ranks: the data position
     Index skipped_in_a_row_ = 0;
+    double all_targets_ = 0;          // of the step under way, over all ranks
+    bool feedback_in_gradients_ = true;  // the gradient buffer holds R, between steps
     bool stop_agreed_ = false;
 };
 

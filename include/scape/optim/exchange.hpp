@@ -1,0 +1,155 @@
+#pragma once
+/// @file
+/// Gradients to their owners and new weights back, bucket by bucket, so that it overlaps with
+/// backward and with the next forward (algorithm sections 1, 2.10 and 4). Three things decide what
+/// a message is, and each has its own place:
+///
+///     which elements     elements.hpp: the scape optimizer's mask, a baseline's top k; or all
+///     in which code      kernels::ValueCode
+///     what was not sent  error_feedback.hpp; what a code loses stays with it (kernels::Rest)
+///
+///     reduce-scatter   gradients   | r0 | r1 | r2 |   a at the mask is packed, travels, and the
+///                                                     owner forms (1/P) sum_i a_i in rank order
+///     all-gather       parameters  | r0 | r1 | r2 |   the owner's new weights at the mask arrive
+///                                                     everywhere, and are unpacked
+///
+/// Where everything travels as fp32 there is no packing: values go straight from the gradient
+/// buffer and the sums take the own piece's place in it; weights are gathered in place. Padding
+/// between tensors and of the vocabulary then travels along.
+///
+/// The sums of a mask take the place of what was sent, in the gradient buffer. Only where that
+/// place is taken, because a code loses something, or where a dense optimizer wants a gradient for
+/// every element (the baselines), they have an array of their own.
+
+#include <scape/comm/communicator.hpp>
+#include <scape/optim/elements.hpp>
+#include <scape/optim/error_feedback.hpp>
+#include <scape/optim/message_pool.hpp>
+#include <scape/optim/owner.hpp>
+
+#include <deque>
+#include <vector>
+
+namespace scape::optim {
+
+/// One step is: begin_step; gradients_final during the last backward; finish_reduce; for each
+/// bucket the owner updates and gather_begin follows; before_use during the next forward (or
+/// finish_gathers). All ranks make the same calls in the same order.
+class Exchange {
+   public:
+    static constexpr int default_buffers = 4;
+    struct Options {
+        kernels::ValueCode code = kernels::ValueCode::fp32;
+        /// untouched: without error feedback, for optimizers that clear their gradients.
+        kernels::Rest rest = kernels::Rest::untouched;
+        /// Messages under way take at most `buffers` times the memory of the largest.
+        int buffers = default_buffers;
+        /// Densities below 1 up to this one will occur; 0: none.
+        double largest_density = 0;
+    };
+    /// parameters, gradients (sharding.extent() elements): the flat buffers. elements, feedback:
+    /// null where everything travels and nothing is kept. Everything given must outlive the
+    /// exchange. Throws std::logic_error on sizes that do not fit.
+    Exchange(comm::Communicator& communicator, const Sharding& sharding, Span<float> parameters,
+             Span<float> gradients, Owner& owner, Elements* elements, ErrorFeedback* feedback,
+             const Options& options);
+
+    /// Forgets which buckets were sent.
+    void begin_step(const Exec& exec, const StepPlan& step);
+    /// Gradients from element `begin` on are final: sends every bucket that lies there and was not
+    /// sent yet, the highest first. Where no buffer is free, the oldest is finished first.
+    void gradients_final(const Exec& exec, Index begin);
+    /// Sends the rest and finishes all: the owner has been told of everything that arrived.
+    void finish_reduce(const Exec& exec);
+    /// What arrived for a bucket; its positions stay until Elements is asked again.
+    Arrived arrived(const Exec& exec, int bucket);
+    /// The step will not count: takes the sums out of the gradients.
+    void give_up(const Exec& exec);
+
+    /// A bucket of parameters, and where the owner puts its new weights at the mask (empty where
+    /// everything travels).
+    Span<float> weights(int bucket) const { return bucket_of(parameters_, bucket); }
+    Span<float> back(const Exec& exec, int bucket);
+    void gather_begin(const Exec& exec, int bucket);
+    /// Waits for the weights of the buckets that begin before element `end`, and unpacks them.
+    void before_use(const Exec& exec, Index end);
+    void finish_gathers(const Exec& exec);
+
+    /// The own piece of a bucket of gradients: what is kept, once the step has counted.
+    Span<float> own_gradients(int bucket) const { return own(gradients_, bucket); }
+    Span<float> own_weights(int bucket) const { return own(parameters_, bucket); }
+
+    /// Whether only a part of the elements travels in this step.
+    bool sparse() const { return elements_ != nullptr && !elements_->all(); }
+
+    /// Whether values go straight from the gradients to the network: the gradient buffer then holds
+    /// nothing that is kept.
+    bool straight() const { return !sparse() && options_.code == kernels::ValueCode::fp32; }
+
+    /// Lets the network move on; to be called now and then while computing.
+    void progress();
+    /// Time that was really spent blocked in waits since the last reset, masks apart.
+    double wait_seconds() const { return wait_seconds_; }
+    void reset_wait() { wait_seconds_ = 0; }
+    /// Message buffers and sums of their own.
+    Index buffer_bytes() const;
+    /// The same before there is an exchange. plan: of the elements that travel, or null.
+    static Index buffer_bytes(const Sharding& sharding, MaskPlan* plan, int rank,
+                              bool dense_owner, bool own_choice, const Options& options);
+
+    const Sharding& sharding() const { return sharding_; }
+
+   private:
+    struct Reduction {
+        int bucket = 0;
+        bool pooled = false;       // the messages are a block of the pool
+        Span<unsigned char> send;  // (P pieces); empty: straight from the gradients
+        Span<unsigned char> received;  // (P-1 pieces)
+        Span<unsigned char> send_positions;  // the same of their positions, if every rank chose
+        Span<unsigned char> received_positions;
+        comm::Pending pending;
+        comm::Pending pending_positions;
+    };
+    struct Gather {
+        bool unpacked = false;        // from a message; otherwise in place
+        Span<unsigned char> message;  // (P pieces of fp32)
+        comm::Pending pending;
+        bool begun = false;
+    };
+    Span<float> bucket_of(Span<float> flat, int bucket) const;
+    Span<float> own(Span<float> flat, int bucket) const;
+    bool dense_owner() const { return elements_ != nullptr && elements_->dense_owner(); }
+    bool own_choice() const { return elements_ != nullptr && elements_->own_choice(); }
+    Index piece_values(int bucket) const;
+    Index arriving_values(int bucket) const;
+    Span<float> sums_of(int bucket) const;
+    Span<unsigned char> take(const Exec& exec, Index bytes);
+    void begin(const Exec& exec);
+    void send(const Exec& exec, int bucket);
+    void pack(const Exec& exec, Reduction& message);
+    void sum(const Exec& exec, const Reduction& message, const Arrived& arrived);
+    void finish_oldest(const Exec& exec);
+    void finish_gather(const Exec& exec, int bucket);
+    void wait(const Exec& exec, comm::Pending& pending);
+
+    comm::Communicator& comm_;
+    const Sharding& sharding_;
+    Span<float> parameters_;
+    Span<float> gradients_;
+    Owner& owner_;
+    Elements* elements_;
+    ErrorFeedback* feedback_;
+    const Options options_;
+    MessagePool pool_;
+    Vec<float> sums_;  // what arrived, bucket by bucket, where it has no place in the gradients
+    std::vector<Index> sums_begin_;
+    std::deque<Reduction> reducing_;  // oldest first
+    std::vector<Gather> gathering_;   // by bucket
+    int first_gather_ = 0;            // buckets before it have arrived
+    StepPlan step_;
+    int unsent_ = 0;  // buckets [0, unsent_) are not sent
+    bool begun_ = false;
+    double wait_seconds_ = 0;
+};
+
+}  // namespace scape::optim

@@ -1,0 +1,256 @@
+#include "commands.hpp"
+#include "exchange_rig.hpp"
+#include "region_timer.hpp"
+#include "session.hpp"
+
+#include <scape/base/fence.hpp>
+#include <scape/base/profiling.hpp>
+#include <scape/config/launcher.hpp>
+#include <scape/kernels/loops.hpp>
+#include <scape/kernels/pack.hpp>
+#include <scape/train/step_cost.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+namespace scape::apps {
+
+namespace {
+
+double median(std::vector<double> v) {
+    std::nth_element(v.begin(), v.begin() + static_cast<Index>(v.size() / 2), v.end());
+    return v[v.size() / 2];
+}
+
+/// One row of the table: kernels of a part of the step, and the memory that it must touch.
+struct Part {
+    const char* name;
+    std::vector<std::string> kernels;
+    double bytes = 0;  // of the elements themselves, each array once
+    double lines = 0;  // of the cache lines that hold them
+};
+
+/// Bytes of the cache lines that hold k of n elements, drawn anywhere, of `size` bytes each.
+double lines_of(double k, double n, double size) {
+    constexpr double line = 64;
+    if (n == 0) return 0;
+    return n * size * (1 - std::pow(1 - k / n, line / size));
+}
+
+/// What a sparse step touches on this rank. n elements in the buffer, s in the shard; k and c of
+/// them in the mask of all ranks and of this one.
+std::vector<Part> parts_of(const ExchangeRig& rig, const config::RunConfig& config) {
+    const optim::MaskPlan& plan = rig.plan();
+    const Sharding& sharding = rig.sharding();
+    const double ranks = sharding.ranks();
+    const auto n = static_cast<double>(sharding.extent());
+    const double s = n / ranks;
+    double k = 0;
+    for (int r = 0; r < sharding.ranks(); ++r) k += static_cast<double>(plan.selected_of(r));
+    const auto c = static_cast<double>(plan.selected_of(0));
+    const auto code = static_cast<double>(plan.code_bytes());
+    const double value = config.exchange.value_bits / 8.0;
+    double decaying = 0;
+    for (const Tensor& t : rig.layout().tensors())
+        if (t.decay) decaying += static_cast<double>(t.size);
+    const bool paper = config.scape.rule == config::ScapeRule::paper;
+    const bool kept = config.error_feedback.storage != config::FeedbackStorage::fused;
+
+    const double beside = paper ? 1 : 4;  // bytes of an element's flag, or of its visit
+    const double own = lines_of(c, s, 4);
+    const double own_beside = lines_of(c, s, beside);
+    const double settle = paper ? s * (4 + 4 + 1 + 1) : 0;
+    const auto row = [](const char* name, std::vector<std::string> kernels, double stream,
+                        double at_elements, double at_lines) {
+        return Part{name, std::move(kernels), stream + at_elements, stream + at_lines};
+    };
+    // Positions are decoded for pack, for the sums, for the update and to unpack.
+    return {
+        row("decode", {"kernels::decode_mask", "optim::mask_padding"},
+            2 * (ranks + 1) * code + 4 * 2 * (k + c), 0, 0),
+        row("error feedback", {}, kept ? 4 * n * (3 + 1 + 2) : 0, 0, 0),
+        row("pack", {"kernels::pack", "kernels::pack_all"}, 4 * k + value * k, 2 * 4 * k,
+            2 * lines_of(k, n, 4)),
+        row("reduce-scatter, the sums", {"kernels::sum_values", "kernels::add_pieces"},
+            ranks * value * c + 4 * c, 4 * c, 2 * own),
+        row("norm",
+            {"optim::catch_up_norms", "optim::paper_gradient", "kernels::add_sum_of_squares",
+             "kernels::add_partial_sums", "optim::sum_squares"},
+            4 * c + 8 * c, (4 + beside) * c + (paper ? 8 : 0) * c,
+            own + own_beside + (paper ? 2 : 0) * own),
+        row("decay", {"kernels::scale"}, 8 * decaying, 0, 0),
+        row("update",
+            {"optim::catch_up", "optim::catch_up_all", "optim::scape_dense", "optim::paper",
+             "optim::paper_all", "optim::paper_base"},
+            4 * c + 4 * c + settle, 2 * (3 * 4 + beside) * c, 2 * (3 * own + own_beside)),
+        row("unpack", {"kernels::unpack"}, 8 * (k - c), 4 * (k - c), 2 * lines_of(k - c, n - s, 4)),
+        row("score", {"optim::catch_up_score", "optim::paper_score"}, (4 + 4 + beside + 4) * s, 0,
+            0),
+        row("select (top k)", {"kernels::top_k"}, 4 * s + 4 * c, 0, 0),
+        row("encode", {"kernels::encode_mask"}, 4 * c + code, 0, 0),
+    };
+}
+
+double seconds_of_part(const RegionSeconds& times, const Part& part) {
+    const std::string kept = "scape::optim::error_feedback";
+    double seconds = part.kernels.empty() ? seconds_of(times, kept) : 0;
+    for (const auto& [path, t] : times) {
+        if (path.find(kept + "/") != std::string::npos) continue;
+        for (const std::string& kernel : part.kernels)
+            if (path == "scape::" + kernel || path.ends_with("/scape::" + kernel)) seconds += t;
+    }
+    return seconds;
+}
+
+double time_of(const Exec& exec, int repeats, const std::function<void()>& work) {
+    std::vector<double> seconds;
+    for (int i = 0; i < repeats + 1; ++i) {
+        const Timer timer;
+        work();
+        fence(exec, "scape::apps::time_of");
+        if (i > 0) seconds.push_back(timer.seconds());
+    }
+    return median(seconds);
+}
+
+void copy_by_kernel(const Exec& exec, Span<const float> from, Span<float> to) {
+    kernels::for_each(
+        exec, "scape::apps::copy", static_cast<Index>(to.extent(0)),
+        KOKKOS_LAMBDA(Index i) { to(i) = from(i); });
+}
+
+/// Bytes read and written per second when half of the gradients are copied onto the other half,
+/// by the library's copy or by a loop, whichever is faster here.
+double copy_rate(const Exec& exec, const ExchangeRig& rig, int repeats) {
+    const Span<float> all = rig.gradients();
+    const auto half = static_cast<Index>(all.extent(0) / 2);
+    const auto from = slice(all, 0, half);
+    const auto to = slice(all, half, 2 * half);
+    const double library = time_of(exec, repeats, [&] { Kokkos::deep_copy(exec, to, from); });
+    const double loop = time_of(exec, repeats, [&] { copy_by_kernel(exec, from, to); });
+    return 2 * 4 * static_cast<double>(half) / std::min(library, loop);
+}
+
+config::RunConfig config_of(const BenchExchangeOptions& o) {
+    config::RunConfig c;
+    c.optimizer.kind = config::OptimizerKind::scape;
+    c.optimizer.weight_decay = 0.1;
+    c.scape.rule = o.rule;
+    c.scape.score = o.score;
+    c.sparsity.density = o.density;
+    c.sparsity.density_start = o.density;
+    c.sparsity.warmup_steps = 0;
+    c.sparsity.dense_steps = 0;
+    c.sparsity.mask_code = o.mask_code;
+    c.exchange.value_bits = o.value_bits;
+    c.error_feedback.storage = o.storage;
+    c.error_feedback.path = o.path;
+    c.comm.bucket_mb = o.bucket_mb;
+    c.train.steps = 1000000;
+    return c;
+}
+
+void print_rates(double seconds, double bytes, double copy) {
+    fmt::print("{:>10.1f} MB{:>8.2f} GB/s{:>6.0f} %", 1e-6 * bytes, 1e-9 * bytes / seconds,
+               100 * bytes / seconds / copy);
+}
+
+void print_table(const std::vector<Part>& parts, const RegionSeconds& times, double whole,
+                 double copy) {
+    fmt::print("{:<26}{:>10}   {:>30}   {:>30}\n", "", "time", "elements touched, of copy",
+               "cache lines touched, of copy");
+    double sum = 0;
+    const auto row = [&](const Part& p, double seconds) {
+        fmt::print("{:<26}{:>7.2f} ms", p.name, 1e3 * seconds);
+        if (p.bytes > 0 && seconds > 0) {
+            print_rates(seconds, p.bytes, copy);
+            print_rates(seconds, p.lines, copy);
+        }
+        fmt::print("\n");
+    };
+    Part total{"all of these", {}, 0, 0};
+    for (const Part& p : parts) {
+        const double seconds = seconds_of_part(times, p);
+        if (seconds == 0) continue;
+        row(p, seconds);
+        sum += seconds;
+        total.bytes += p.bytes;
+        total.lines += p.lines;
+    }
+    row(total, sum);
+    fmt::print("{:<26}{:>7.2f} ms\n", "the rest of the step", 1e3 * (whole - sum));
+}
+
+}  // namespace
+
+ExitCode bench_exchange(const BenchExchangeOptions& options, Arguments arguments) {
+    if (config::ranks_from_launcher() > 1)
+        throw user_error(ExitCode::usage,
+                         "bench exchange: this is the work of one rank without a network; start it "
+                         "without a launcher, and say --ranks");
+    const config::RunConfig config = config_of(options);
+    Session session(config::CommBackend::self, &arguments.argc, &arguments.argv);
+    const Exec& exec = session.exec();
+    return session.run([&] {
+        ExchangeRig rig(exec, config, static_cast<Index>(options.parameters), options.ranks);
+        constexpr int warm_up = 4;  // a dense step, and both masks filled
+        for (int i = 0; i < warm_up; ++i) {
+            rig.backward();
+            rig.step();
+        }
+        std::vector<double> seconds;
+        std::vector<double> passes;
+        for (int i = 0; i < options.repeats; ++i) {
+            rig.backward();
+            const Timer timer;
+            rig.step();
+            seconds.push_back(timer.seconds() - rig.comm_seconds());
+            // One pass over the gradients and one over the parameters: y = 1 y.
+            const Timer pass;
+            kernels::scale(exec, 1.f, rig.gradients());
+            kernels::scale(exec, 1.f, rig.parameters());
+            fence(exec, "scape::apps::passes");
+            passes.push_back(pass.seconds());
+        }
+        std::vector<RegionSeconds> timed;
+        for (int i = 0; i < options.repeats; ++i) {
+            rig.backward();
+            RegionTimer timer;
+            rig.step();
+            timed.push_back(timer.take());
+        }
+        const std::vector<Part> parts = parts_of(rig, config);
+        const double copy = copy_rate(exec, rig, options.repeats);
+        const double step = median(seconds);
+        const double two_passes = median(passes);
+        const auto sent = rig.plan().bytes_sent(config.exchange.value_bits / 8);
+        const auto line_rate = 16 * static_cast<double>(rig.sharding().extent()) / two_passes;
+
+        fmt::print(
+            "{}, {} threads; rank 0 of {}, {} parameters in {} tensors and {} buckets, "
+            "density {}; medians of {} repeats\n",
+            kokkos_description(), session.threads(), options.ranks, rig.layout().parameters(),
+            rig.layout().tensors().size(), rig.sharding().buckets(), options.density,
+            options.repeats);
+        fmt::print("to be sent in a step: gradients {}, weights {}, masks {}\n",
+                   train::short_bytes(sent.gradients), train::short_bytes(sent.weights),
+                   train::short_bytes(sent.masks));
+        fmt::print(
+            "copy of half the gradients onto the other half: {:.2f} GB/s, read and written\n"
+            "\n",
+            1e-9 * copy);
+        print_table(parts, medians(timed), step, copy);
+        fmt::print(
+            "\nlocal work of the step    {:>7.2f} ms\n"
+            "y = c y over gradients and parameters {:.2f} ms ({:.2f} GB/s)\n"
+            "ratio                     {:>7.2f}\n",
+            1e3 * step, 1e3 * two_passes, 1e-9 * line_rate, step / two_passes);
+        return ExitCode::done;
+    });
+}
+
+}  // namespace scape::apps
