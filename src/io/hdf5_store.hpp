@@ -88,8 +88,8 @@ class Hdf5Store : public BufferStore {
     std::condition_variable done_;  // for the caller
     std::array<Slot, slots> slots_;
     std::array<Staging, staging_buffers> staging_;  // on a host not used
-    std::deque<int> expected_;        // not yet in a slot
-    std::deque<Write> writes_;        // the first is being done
+    std::deque<int> expected_;                      // not yet in a slot
+    std::deque<Write> writes_;                      // the first is being done
     std::optional<user_error> error_;
     bool open_ = false;
     bool stop_ = false;

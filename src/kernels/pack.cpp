@@ -56,8 +56,11 @@ struct PackAt {
     float* a;
     const Position* positions;
     typename Code::Stored* message;
+    Index n;
     bool keep;
     KOKKOS_FORCEINLINE_FUNCTION void operator()(Index j) const {
+        const Position soon = positions[j + fetch_ahead < n ? j + fetch_ahead : j];
+        prefetch_to_write(a + (soon == no_position ? 0 : soon));
         const Position p = positions[j];
         if (p == no_position) {
             message[j] = Code::encode(0.f);
@@ -108,10 +111,11 @@ struct SumValues {
 
 void pack(const Exec& exec, ValueCode code, Span<float> a, Span<const Position> positions,
           Rest rest, Span<unsigned char> message) {
+    const auto n = static_cast<Index>(positions.extent(0));
     with_code(code, [&](auto c) {
         using Code = decltype(c);
-        for_each(exec, "scape::kernels::pack", static_cast<Index>(positions.extent(0)),
-                 PackAt<Code>{a.data(), positions.data(), typed<typename Code::Stored>(message),
+        for_each(exec, "scape::kernels::pack", n,
+                 PackAt<Code>{a.data(), positions.data(), typed<typename Code::Stored>(message), n,
                               rest == Rest::kept});
     });
 }
@@ -120,9 +124,9 @@ void pack_all(const Exec& exec, ValueCode code, Span<float> a, Rest rest,
               Span<unsigned char> message) {
     with_code(code, [&](auto c) {
         using Code = decltype(c);
-        for_each(exec, "scape::kernels::pack_all", static_cast<Index>(a.extent(0)),
-                 PackAll<Code>{a.data(), typed<typename Code::Stored>(message),
-                               rest == Rest::kept});
+        for_each(
+            exec, "scape::kernels::pack_all", static_cast<Index>(a.extent(0)),
+            PackAll<Code>{a.data(), typed<typename Code::Stored>(message), rest == Rest::kept});
     });
 }
 
@@ -154,7 +158,8 @@ struct AddValues {
     Index origin;
     KOKKOS_FORCEINLINE_FUNCTION void operator()(Index j) const {
         const Position p = positions[j];
-        if (p != no_position) out[static_cast<Index>(p) - origin] += scale * Code::decode(message[j]);
+        if (p != no_position)
+            out[static_cast<Index>(p) - origin] += scale * Code::decode(message[j]);
     }
 };
 

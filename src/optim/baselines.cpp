@@ -28,12 +28,9 @@ class TopK : public Elements {
     TopK(MaskPlan plan, int rank, const MaskSizes& sizes)
         : tables_(std::move(plan), rank),
           workspace_("scape::optim::top_k_workspace",
-                     static_cast<std::size_t>(kernels::top_k_workspace(sizes.largest_segment,
-                                                                       sizes.all_rows_in_bucket))) {
-    }
-    void ready(const Exec& exec, const StepPlan& step) override {
-        tables_.set(exec, step.density);
-    }
+                     static_cast<std::size_t>(kernels::top_k_workspace(
+                         sizes.largest_segment, sizes.all_rows_in_bucket))) {}
+    void ready(const Exec& exec, const StepPlan& step) override { tables_.set(exec, step.density); }
     const MaskPlan& plan() const override { return tables_.plan(); }
     bool dense_owner() const override { return true; }
     Index device_bytes() const override {
@@ -108,7 +105,7 @@ class LeaderTopK : public TopK {
 
    private:
     comm::Communicator& comm_;
-    Vec<Position> positions_;    // of one bucket
+    Vec<Position> positions_;   // of one bucket
     Vec<unsigned char> coded_;  // of the whole mask, bucket by bucket
     int leader_ = 0;
     double wait_seconds_ = 0;

@@ -23,7 +23,8 @@ struct Elapsed {
     }
 };
 
-// b1^tau, its companion and b2^tau by tau; beyond the table they no longer count in fp32.
+// Functions of tau: b1^tau and its companion, b2^tau. Beyond the table they no longer change in
+// fp32.
 struct PowerTable {
     const Powers* table;
     const float* b2;
@@ -36,6 +37,22 @@ struct PowerTable {
     }
     KOKKOS_FORCEINLINE_FUNCTION float b2tau(std::uint32_t tau) const { return b2[at(tau)]; }
 };
+
+// q/tau by tau, for scores alone: whoever was away for longer than the table reaches counts as if
+// for that long, which changes a score by less than 1e-4 of it.
+constexpr std::uint32_t longest_scored = 1 << 16;
+
+Vec<float> make_shares(double b1) {
+    HostVec<float> host("scape::optim::shares", longest_scored + 1);
+    for (std::uint32_t tau = 1; tau <= longest_scored; ++tau) {
+        const double q = b1 * (1 - std::pow(b1, tau)) / (1 - b1);
+        host(tau) = static_cast<float>(q / tau);
+    }
+    host(1) = static_cast<float>(b1);
+    Vec<float> table("scape::optim::shares", longest_scored + 1);
+    Kokkos::deep_copy(table, host);
+    return table;
+}
 
 std::size_t powers_that_count(double b1, double b2) {
     constexpr double negligible = 1e-30;
@@ -78,8 +95,8 @@ struct Moments {
         if (v == nullptr) {
             catch_up_element(n, powers(tau), static_cast<float>(tau), sum, w, mi);
         } else {
-            catch_up_stored_element(n, powers(tau), powers.b2tau(tau), static_cast<float>(tau),
-                                    sum, w, mi, v[e]);
+            catch_up_stored_element(n, powers(tau), powers.b2tau(tau), static_cast<float>(tau), sum,
+                                    w, mi, v[e]);
         }
         m[e] = mi;
     }
@@ -160,13 +177,14 @@ void update_dense(const Exec& exec, const ElementNumbers& numbers, const Where& 
         });
 }
 
-void scores(const Exec& exec, const Elapsed& elapsed, const PowerTable& powers, Index shard,
+void scores(const Exec& exec, const Elapsed& elapsed, Span<const float> shares, Index shard,
             Span<const float> a, Span<const float> m, Span<float> score) {
     kernels::for_each(
         exec, "scape::optim::catch_up_score", static_cast<Index>(a.extent(0)),
         KOKKOS_LAMBDA(Index j) {
-            const std::uint32_t tau = elapsed(shard + j);
-            score(j) = catch_up_score(powers(tau), static_cast<float>(tau), a(j), m(shard + j));
+            const std::uint32_t away = elapsed(shard + j);
+            const std::uint32_t tau = away < longest_scored ? away : longest_scored;
+            score(j) = catch_up_score(shares(tau), static_cast<float>(tau), a(j), m(shard + j));
         });
 }
 
@@ -178,7 +196,8 @@ class CatchUp : public ScapeOwner {
           m_("scape::optim::m", static_cast<std::size_t>(sharding.shard_extent())),
           visit_("scape::optim::visit", static_cast<std::size_t>(sharding.shard_extent())),
           powers_(make_powers(config.optimizer.beta1, power_count(config))),
-          b2_powers_(make_b2_powers(config.optimizer.beta2, power_count(config))) {
+          b2_powers_(make_b2_powers(config.optimizer.beta2, power_count(config))),
+          shares_(make_shares(config.optimizer.beta1)) {
         if (config.scape.second_moment == config::SecondMoment::stored)
             v_ = Vec<float>("scape::optim::v", m_.extent(0));
     }
@@ -193,13 +212,13 @@ class CatchUp : public ScapeOwner {
         squares_.add(exec, a.bucket, out);
     }
 
-    void update(const Exec& exec, const StepNumbers& numbers, const Arrived& a,
-                Span<float> weights, Span<float> back) override {
+    void update(const Exec& exec, const StepNumbers& numbers, const Arrived& a, Span<float> weights,
+                Span<float> back) override {
         const ElementNumbers n = decay(exec, numbers, a, weights);
         const Where at = where(a);
         if (!a.all) {
-            update_mask(exec, n, at, elapsed(), table(), a.count(), a.sums, moments(),
-                        visit_, weights, back);
+            update_mask(exec, n, at, elapsed(), table(), a.count(), a.sums, moments(), visit_,
+                        weights, back);
         } else if (dense_ == done_) {
             update_dense(exec, n, at, a.count(), a.sums, moments(), weights);
         } else {
@@ -231,7 +250,7 @@ class CatchUp : public ScapeOwner {
 
    protected:
     void score(const Exec& exec, int bucket, Span<const float> a, Span<float> score) override {
-        scores(exec, elapsed(), table(), sharding_.shard_piece(bucket).begin, a, m_, score);
+        scores(exec, elapsed(), shares_, sharding_.shard_piece(bucket).begin, a, m_, score);
     }
 
    private:
@@ -251,6 +270,7 @@ class CatchUp : public ScapeOwner {
     Vec<float> v_;              // (shard) only if stored
     Vec<Powers> powers_;
     Vec<float> b2_powers_;
+    Vec<float> shares_;
     std::uint32_t done_ = 0;   // steps that counted
     std::uint32_t dense_ = 0;  // the last of them at which everything travelled
 };

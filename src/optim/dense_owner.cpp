@@ -23,12 +23,10 @@ class DenseOwner : public Owner {
     void arrived(const Exec& exec, const Arrived& a) override {
         squares_.add(exec, a.bucket, a.sums);
     }
-    void add_squares(const Exec& exec, Span<double> result) override {
-        squares_.sum(exec, result);
-    }
+    void add_squares(const Exec& exec, Span<double> result) override { squares_.sum(exec, result); }
 
-    void update(const Exec& exec, const StepNumbers& numbers, const Arrived& a,
-                Span<float> weights, Span<float>) override {
+    void update(const Exec& exec, const StepNumbers& numbers, const Arrived& a, Span<float> weights,
+                Span<float>) override {
         const Index bucket = sharding_.bucket(a.bucket).begin;
         const Index piece = sharding_.piece(a.bucket, rank_).begin;
         for (const Slice& s : slices_) {

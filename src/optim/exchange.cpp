@@ -144,9 +144,8 @@ Span<unsigned char> Exchange::take(const Exec& exec, Index bytes) {
         } else if (first_gather_ < sharding_.buckets() && gathering_[first_gather_].begun) {
             finish_gather(exec, first_gather_);
         } else {
-            throw std::logic_error(
-                fmt::format("exchange: a message of {} bytes in a pool of {}", bytes,
-                            pool_.bytes()));
+            throw std::logic_error(fmt::format("exchange: a message of {} bytes in a pool of {}",
+                                               bytes, pool_.bytes()));
         }
     }
 }
@@ -236,9 +235,10 @@ void Exchange::pack(const Exec& exec, Reduction& r) {
     }
     const Span<Position> message = as_positions(r.send_positions);
     elements_->choose(exec, r.bucket, a, message);
-    kernels::pack(exec, options_.code, a,
-                  own_choice() ? Span<const Position>(message) : elements_->positions(exec, r.bucket), Rest::kept,
-                  r.send);
+    kernels::pack(
+        exec, options_.code, a,
+        own_choice() ? Span<const Position>(message) : elements_->positions(exec, r.bucket),
+        Rest::kept, r.send);
 }
 
 Span<float> Exchange::sums_of(int bucket) const {
@@ -264,8 +264,7 @@ void Exchange::sum(const Exec& exec, const Reduction& r, const Arrived& a) {
     const int me = comm_.rank();
     const float scale = 1.f / static_cast<float>(comm_.size());
     if (straight()) {
-        if (comm_.size() > 1)
-            kernels::add_pieces(exec, a.sums, as_floats(r.received), me, scale);
+        if (comm_.size() > 1) kernels::add_pieces(exec, a.sums, as_floats(r.received), me, scale);
         return;
     }
     const auto part = [&](Span<unsigned char> send, Span<unsigned char> received, int rank) {
@@ -283,9 +282,9 @@ void Exchange::sum(const Exec& exec, const Reduction& r, const Arrived& a) {
                             scale, elements_->own_positions(exec, r.bucket), false, a.sums, origin);
     } else {
         for (int rank = 0; rank < comm_.size(); ++rank)
-            kernels::add_values(
-                exec, options_.code, part(r.send, r.received, rank), 1.f,
-                as_positions(part(r.send_positions, r.received_positions, rank)), a.sums, origin);
+            kernels::add_values(exec, options_.code, part(r.send, r.received, rank), 1.f,
+                                as_positions(part(r.send_positions, r.received_positions, rank)),
+                                a.sums, origin);
         kernels::scale(exec, scale, a.sums);
     }
 }
@@ -326,8 +325,7 @@ Span<float> Exchange::back(const Exec& exec, int bucket) {
     g.message = take(exec, comm_.size() * padded * static_cast<Index>(sizeof(float)));
     const Index begin = comm_.rank() * padded;
     auto* const values = reinterpret_cast<float*>(g.message.data());
-    return Span<float>(values + begin,
-                       static_cast<std::size_t>(arriving_values(bucket)));
+    return Span<float>(values + begin, static_cast<std::size_t>(arriving_values(bucket)));
 }
 
 void Exchange::gather_begin(const Exec& exec, int bucket) {

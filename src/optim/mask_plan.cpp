@@ -44,8 +44,7 @@ MaskPlan::MaskPlan(const FlatLayout& layout, const Sharding& sharding,
                 s.begin = slices[i].flat.begin - sharding.bucket(b).begin;
                 s.size = slices[i].flat.size();
                 segments_.push_back(s);
-                const Tensor& tensor =
-                    layout.tensors()[static_cast<std::size_t>(slices[i].tensor)];
+                const Tensor& tensor = layout.tensors()[static_cast<std::size_t>(slices[i].tensor)];
                 whole_.push_back(tensor.dense && !sparsity.sparsify_1d);
             }
             row_.push_back(static_cast<Index>(segments_.size()));
@@ -66,8 +65,8 @@ void MaskPlan::set(double density) {
         Index most = 0;
         for (int r = 0; r < ranks_; ++r) {
             Index count = 0;
-            Index& code_end = order_ == CodeOrder::by_rank ? code_end_[static_cast<std::size_t>(r)]
-                                                           : bucket_end;
+            Index& code_end =
+                order_ == CodeOrder::by_rank ? code_end_[static_cast<std::size_t>(r)] : bucket_end;
             const Range mine = rows(b, r);
             for (Index i = mine.begin; i < mine.end; ++i) {
                 kernels::Segment& s = segments_[static_cast<std::size_t>(i)];
@@ -85,9 +84,8 @@ void MaskPlan::set(double density) {
         bucket_code_[static_cast<std::size_t>(b) + 1] = bucket_end;
     }
     // Places within a rank's part become places in the whole.
-    code_bytes_ = order_ == CodeOrder::by_rank
-                      ? *std::max_element(code_end_.begin(), code_end_.end())
-                      : 0;
+    code_bytes_ =
+        order_ == CodeOrder::by_rank ? *std::max_element(code_end_.begin(), code_end_.end()) : 0;
     for (int b = 0; b < sharding_->buckets(); ++b) {
         for (int r = 0; r < ranks_; ++r) {
             const Range mine = rows(b, r);

@@ -40,8 +40,8 @@ MaskSizes mask_sizes(MaskPlan& plan, double largest_density) {
         sizes.positions = std::max(sizes.positions, ranks * plan.padded(b));
     // Rounding up in each slice can make a sparser mask's code longer by some bytes.
     const Index slack = 16 * sizes.rows;
-    sizes.coded = slack * ranks + std::max(ranks * plan.code_bytes(),
-                                           plan.code_range(sharding.buckets() - 1).end);
+    sizes.coded = slack * ranks +
+                  std::max(ranks * plan.code_bytes(), plan.code_range(sharding.buckets() - 1).end);
     plan.set(1);
     return sizes;
 }

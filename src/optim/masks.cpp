@@ -30,8 +30,7 @@ Index count_common(const Exec& exec, Span<const std::uint8_t> flags, Index shift
                    Span<const Position> positions) {
     Index common = 0;
     Kokkos::parallel_reduce(
-        "scape::optim::mask_overlap",
-        kernels::range(exec, static_cast<Index>(positions.extent(0))),
+        "scape::optim::mask_overlap", kernels::range(exec, static_cast<Index>(positions.extent(0))),
         KOKKOS_LAMBDA(Index j, Index & sum) {
             sum += flags(shift + static_cast<Index>(positions(j)));
         },
@@ -51,8 +50,8 @@ Masks::Masks(comm::Communicator& comm, const FlatLayout& layout, const Sharding&
     MaskPlan plan(layout, sharding, sparsity);
     const MaskSizes sizes = mask_sizes(plan, largest_density);
     for (Mask* mask : {&current_, &next_})
-        mask->coded = Vec<unsigned char>("scape::optim::mask_coded",
-                                         static_cast<std::size_t>(sizes.coded));
+        mask->coded =
+            Vec<unsigned char>("scape::optim::mask_coded", static_cast<std::size_t>(sizes.coded));
     positions_ =
         Vec<Position>("scape::optim::positions", static_cast<std::size_t>(sizes.positions));
     if (largest_density <= 0) return;
@@ -88,8 +87,7 @@ void Masks::choose(const Exec& exec, int bucket, Span<const float>, Span<Positio
     for (int r = 0; r < comm_.size(); ++r) {
         const Range code = plan().code_range(bucket, r);
         if (code.size() > 0)
-            parts.push_back(
-                comm_.broadcast(exec, slice(current_.coded, code.begin, code.end), r));
+            parts.push_back(comm_.broadcast(exec, slice(current_.coded, code.begin, code.end), r));
     }
     for (comm::Pending& part : parts) part.wait(exec);
     wait_seconds_ += timer.seconds();

@@ -109,8 +109,8 @@ class Paper : public ScapeOwner {
         squares_.add(exec, a.bucket, out);
     }
 
-    void update(const Exec& exec, const StepNumbers& numbers, const Arrived& a,
-                Span<float> weights, Span<float> back) override {
+    void update(const Exec& exec, const StepNumbers& numbers, const Arrived& a, Span<float> weights,
+                Span<float> back) override {
         const ElementNumbers n = decay(exec, numbers, a, weights);
         const Where at = where(a);
         if (a.all) {

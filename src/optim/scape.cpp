@@ -53,7 +53,8 @@ void ScapeOwner::before_pack(const Exec& exec, int bucket, Span<const float> a) 
 }
 
 void ScapeOwner::after_send(const Exec& exec, int bucket) {
-    if (before_ && masks_.late() && !masks_.next_plan().all()) masks_.select(exec, bucket, scratch(bucket));
+    if (before_ && masks_.late() && !masks_.next_plan().all())
+        masks_.select(exec, bucket, scratch(bucket));
 }
 
 void ScapeOwner::select(const Exec& exec, int bucket, Span<const float> residual) {
@@ -66,14 +67,12 @@ ElementNumbers ScapeOwner::decay(const Exec& exec, const StepNumbers& numbers, c
     ElementNumbers n = element_numbers(config_, numbers, true);
     const Index piece = sharding_.piece(a.bucket, rank_).begin;
     const Index bucket = sharding_.bucket(a.bucket).begin;
-    const Range mine{piece - bucket,
-                     piece - bucket + sharding_.shard_piece(a.bucket).size()};
+    const Range mine{piece - bucket, piece - bucket + sharding_.shard_piece(a.bucket).size()};
     if (n.keep != 1.f)
         for (const Range r : decaying_[static_cast<std::size_t>(a.bucket)]) {
             // Where everything travels, the others' elements arrive with their decay.
-            const Range part = a.all ? Range{std::max(r.begin, mine.begin),
-                                             std::min(r.end, mine.end)}
-                                     : r;
+            const Range part =
+                a.all ? Range{std::max(r.begin, mine.begin), std::min(r.end, mine.end)} : r;
             if (part.size() > 0) kernels::scale(exec, n.keep, slice(weights, part.begin, part.end));
         }
     n.keep = 1;
@@ -95,8 +94,7 @@ Index scape_state_bytes(const config::RunConfig& config, const Sharding& shardin
                         config.scape.second_moment == config::SecondMoment::stored;
     const Index score = sharding.largest_bucket() / sharding.ranks();
     const Index floats = (stored ? 2 : 1) * static_cast<Index>(sizeof(float));
-    return sharding.shard_extent() * (floats + beside) +
-           score * static_cast<Index>(sizeof(float));
+    return sharding.shard_extent() * (floats + beside) + score * static_cast<Index>(sizeof(float));
 }
 
 }  // namespace scape::optim

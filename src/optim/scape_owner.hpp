@@ -34,9 +34,7 @@ class ScapeOwner : public Scape {
     void begin_step(const Exec& exec) override { squares_.clear(exec); }
     void before_pack(const Exec& exec, int bucket, Span<const float> a) override;
     void after_send(const Exec& exec, int bucket) override;
-    void add_squares(const Exec& exec, Span<double> result) override {
-        squares_.sum(exec, result);
-    }
+    void add_squares(const Exec& exec, Span<double> result) override { squares_.sum(exec, result); }
     bool selects_after() const override { return !before_; }
     void select(const Exec& exec, int bucket, Span<const float> residual) override;
 

@@ -19,9 +19,9 @@ void sum_in_order(const Exec& exec, Span<const double> x, Span<double> result) {
 
 Squares::Squares(const Sharding& sharding, int parts)
     : of_bucket_("scape::optim::squares", static_cast<std::size_t>(sharding.buckets())),
-      partial_("scape::optim::partial_squares",
-               static_cast<std::size_t>(
-                   kernels::sum_workspace(sharding.largest_bucket() / parts))) {}
+      partial_(
+          "scape::optim::partial_squares",
+          static_cast<std::size_t>(kernels::sum_workspace(sharding.largest_bucket() / parts))) {}
 
 void Squares::clear(const Exec& exec) {
     kernels::fill_zero<double>(exec, of_bucket_);

@@ -72,11 +72,11 @@ StepCost step_cost(const config::RunConfig& config, int ranks) {
         c.average_bytes = average_bytes(config, plan, value_bytes);
         plan.set(1);
         c.memory.feedback = optim::ErrorFeedback::memory_bytes(config.error_feedback, sharding);
-        c.memory.masks = scape ? optim::Masks::device_bytes(layout, sharding, config.sparsity,
-                                                            options.largest_density)
-                               : optim::baseline_device_bytes(elements, layout, sharding,
-                                                              config.sparsity,
-                                                              options.largest_density);
+        c.memory.masks =
+            scape ? optim::Masks::device_bytes(layout, sharding, config.sparsity,
+                                               options.largest_density)
+                  : optim::baseline_device_bytes(elements, layout, sharding, config.sparsity,
+                                                 options.largest_density);
     }
     c.memory.optimizer = scape ? optim::scape_state_bytes(config, sharding)
                                : optim::state_arrays(config.optimizer.kind) * flat_bytes / ranks;
@@ -122,10 +122,9 @@ std::string describe(const StepCost& c, const config::RunConfig& config) {
     };
     text += traffic("traffic", static_cast<double>(c.bytes_sent));
     if (config::is_sparse(config)) {
-        text += fmt::format(
-            "                at density {}: gradients {}, weights {}, masks {}\n",
-            config.sparsity.density, short_bytes(c.sparse.gradients), short_bytes(c.sparse.weights),
-            short_bytes(c.sparse.masks));
+        text += fmt::format("                at density {}: gradients {}, weights {}, masks {}\n",
+                            config.sparsity.density, short_bytes(c.sparse.gradients),
+                            short_bytes(c.sparse.weights), short_bytes(c.sparse.masks));
         text += fmt::format("                averages over the run: density {:.3g}\n",
                             c.average_density);
         text += traffic("", c.average_bytes);

@@ -33,8 +33,8 @@ Trainer::Trainer(const config::RunConfig& config, comm::Communicator& comm,
       loader_(config.train.global_batch / comm.size(), config.train.seq_len) {
     const double largest_density = optim::largest_sparse_density(config);
     if (config::is_sparse(config))
-        feedback_ = std::make_unique<optim::ErrorFeedback>(config.error_feedback, sharding_,
-                                                           comm.rank());
+        feedback_ =
+            std::make_unique<optim::ErrorFeedback>(config.error_feedback, sharding_, comm.rank());
     if (config.optimizer.kind == config::OptimizerKind::scape) {
         using Lateness = optim::Masks::Lateness;
         auto masks = std::make_unique<optim::Masks>(
@@ -47,9 +47,8 @@ Trainer::Trainer(const config::RunConfig& config, comm::Communicator& comm,
         owner_ = std::move(owner);
     } else {
         if (config::is_sparse(config))
-            elements_ =
-                optim::make_baseline(config.exchange.elements, comm_, layout(), sharding_,
-                                     config.sparsity, largest_density);
+            elements_ = optim::make_baseline(config.exchange.elements, comm_, layout(), sharding_,
+                                             config.sparsity, largest_density);
         owner_ = optim::make_dense_owner(config.optimizer, layout(), sharding_, comm.rank());
     }
     exchange_ = std::make_unique<optim::Exchange>(comm_, sharding_, parameters_, gradients_,
@@ -72,13 +71,12 @@ Trainer::Trainer(const config::RunConfig& config, comm::Communicator& comm,
 /// next forward.
 ///
 ///     tokens, forward, backward
-///     1 mask = masks.ready()       begun last step                         exchange.gradients_final
-///     2 message = pack(a, mask)    a = gradients + error feedback          "
-///     3 mine = exchange(message)   (1/P) sum_i a_i, in rank order          exchange.finish_reduce
-///     4 clip                       one all-reduce, the skip flag with it   agree
-///     5 update                     the shard, by its owner                 update
-///     6 all-gather, unpack         new weights at the mask                 exchange.before_use
-///     7 the next mask              top k of the owner's score              make_next_mask
+///     1 mask = masks.ready()       begun last step exchange.gradients_final 2 message = pack(a,
+///     mask)    a = gradients + error feedback          " 3 mine = exchange(message)   (1/P) sum_i
+///     a_i, in rank order          exchange.finish_reduce 4 clip                       one
+///     all-reduce, the skip flag with it   agree 5 update                     the shard, by its
+///     owner                 update 6 all-gather, unpack         new weights at the mask
+///     exchange.before_use 7 the next mask              top k of the owner's score make_next_mask
 ///
 /// Dense optimizers are the same without 1, 2 and 7.
 StepRecord Trainer::step(bool stop_wanted) {
@@ -90,8 +88,7 @@ StepRecord Trainer::step(bool stop_wanted) {
     if (elements_) elements_->reset_wait();
     if (feedback_) feedback_->reset_cost();
 
-    exchange_->begin_step(
-        exec_, {t, optim::density(config_, t), optim::density(config_, t + 1)});
+    exchange_->begin_step(exec_, {t, optim::density(config_, t), optim::density(config_, t + 1)});
     const bool exchanged = forward_and_backward();
     if (exchanged) {
         const Region exchange("scape::exchange");
@@ -227,10 +224,9 @@ Trainer::Agreed Trainer::agree(bool stop_wanted) {
     fence(exec_, "scape::train::agree");
     // A double carries 53 bits exactly, so a 64-bit hash travels as two halves.
     const std::uint64_t hash = loader_.hash();
-    const auto sums = comm_.all_reduce_sum({sums_host_(0), sums_host_(1), stop_wanted ? 1.0 : 0.0,
-                                            static_cast<double>(hash >> 32),
-                                            static_cast<double>(hash & 0xffffffffu),
-                                            std::isfinite(sums_host_(2)) ? 0.0 : 1.0});
+    const auto sums = comm_.all_reduce_sum(
+        {sums_host_(0), sums_host_(1), stop_wanted ? 1.0 : 0.0, static_cast<double>(hash >> 32),
+         static_cast<double>(hash & 0xffffffffu), std::isfinite(sums_host_(2)) ? 0.0 : 1.0});
     stop_agreed_ = sums[2] > 0;
     const bool finite = std::isfinite(sums[0]) && std::isfinite(sums[1]) && sums[5] == 0;
     return {sums[0], std::sqrt(sums[1]), finite,

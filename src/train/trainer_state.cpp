@@ -130,10 +130,10 @@ io::SaveResult Trainer::save(const std::string& checkpoints_dir) {
         feedback_in_gradients_ = true;
         const FeedbackInCheckpoint which = config_.checkpoint.error_feedback;
         if (which != FeedbackInCheckpoint::none)
-            arrays.emplace_back("error_feedback",
-                                which == FeedbackInCheckpoint::full ? Placement::per_rank
-                                                                    : Placement::mean,
-                                Span<const float>(gradients_));
+            arrays.emplace_back(
+                "error_feedback",
+                which == FeedbackInCheckpoint::full ? Placement::per_rank : Placement::mean,
+                Span<const float>(gradients_));
     }
     Vec<std::uint8_t> flags;
     if (scape_ != nullptr && !masks_->coming_plan().all()) {

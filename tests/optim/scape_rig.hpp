@@ -77,8 +77,7 @@ class ScapeRig {
     bool step(Index t, const std::vector<float>& g, float lr) {
         const Exec exec;
         comm.reset();
-        exchange.begin_step(exec,
-                            {t, optim::density(config, t), optim::density(config, t + 1)});
+        exchange.begin_step(exec, {t, optim::density(config, t), optim::density(config, t + 1)});
         if (!feedback.fused()) {
             feedback.begin_step(exec);
             feedback.finish(exec);

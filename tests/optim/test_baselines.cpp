@@ -51,8 +51,8 @@ void check_against_simulator(comm::Communicator& inner, const Case& c) {
     SimConfig sim = simulated(config);
     sim.elements = c.elements == config::Elements::topk_ef ? SimConfig::Elements::topk_ef
                                                            : SimConfig::Elements::clt_k;
-    sim.owner = c.owner == config::OptimizerKind::adamw ? SimConfig::Owner::adamw
-                                                        : SimConfig::Owner::adams;
+    sim.owner =
+        c.owner == config::OptimizerKind::adamw ? SimConfig::Owner::adamw : SimConfig::Owner::adams;
     const auto flat_of = [&](std::uint64_t seed, double deviation) {
         std::vector<float> flat(static_cast<std::size_t>(sharding.extent()), 0.f);
         for (const Tensor& t : layout.tensors()) {
@@ -75,13 +75,13 @@ void check_against_simulator(comm::Communicator& inner, const Case& c) {
                        .buffers = c.buffers,
                        .largest_density = largest});
     MaskPlan plan(layout, sharding, config.sparsity, MaskPlan::CodeOrder::by_bucket);
-    CHECK(exchange.buffer_bytes() ==
-          Exchange::buffer_bytes(sharding, &plan, me, true, elements->own_choice(),
-                                 {.code = bf16 ? kernels::ValueCode::bf16
-                                               : kernels::ValueCode::fp32,
-                                  .rest = kernels::Rest::kept,
-                                  .buffers = c.buffers,
-                                  .largest_density = largest}));
+    CHECK(
+        exchange.buffer_bytes() ==
+        Exchange::buffer_bytes(sharding, &plan, me, true, elements->own_choice(),
+                               {.code = bf16 ? kernels::ValueCode::bf16 : kernels::ValueCode::fp32,
+                                .rest = kernels::Rest::kept,
+                                .buffers = c.buffers,
+                                .largest_density = largest}));
     CHECK(elements->device_bytes() ==
           baseline_device_bytes(c.elements, layout, sharding, config.sparsity, largest));
 
@@ -104,8 +104,7 @@ void check_against_simulator(comm::Communicator& inner, const Case& c) {
         owner->add_squares(exec, squares);
         const double norm = std::sqrt(comm.all_reduce_sum({to_host(squares)[0]})[0]);
         CHECK(norm == Approx(simulator.received_norm()).epsilon(1e-6));
-        const StepNumbers numbers{t, 1e-2f,
-                                  static_cast<float>(std::min(1.0, 2.0 / (norm + 1e-6)))};
+        const StepNumbers numbers{t, 1e-2f, static_cast<float>(std::min(1.0, 2.0 / (norm + 1e-6)))};
         for (int b = 0; b < sharding.buckets(); ++b) {
             const Span<float> back = exchange.back(exec, b);
             owner->update(exec, numbers, exchange.arrived(exec, b), exchange.weights(b), back);
@@ -124,7 +123,8 @@ void check_against_simulator(comm::Communicator& inner, const Case& c) {
         CHECK(traffic[0].bytes_sent == sent.gradients + (own ? sent.masks : 0));
         CHECK(traffic[1].bytes_sent == sent.weights);
         const bool leads = !own && !plan.all() && t % P == me;
-        CHECK(traffic[3].bytes_sent == (leads ? (P - 1) * plan.code_range(sharding.buckets() - 1).end : 0));
+        CHECK(traffic[3].bytes_sent ==
+              (leads ? (P - 1) * plan.code_range(sharding.buckets() - 1).end : 0));
     }
 }
 

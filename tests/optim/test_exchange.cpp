@@ -267,8 +267,7 @@ TEST_CASE("buffers that do not fit the sharding are refused") {
     const auto owner = make_dense_owner({}, layout, sharding, comm->rank());
     const auto make = [&](const Sharding& cut, Span<float> parameters, Span<float> gradients,
                           int buffers) {
-        Exchange(*comm, cut, parameters, gradients, *owner, nullptr, nullptr,
-                 {.buffers = buffers});
+        Exchange(*comm, cut, parameters, gradients, *owner, nullptr, nullptr, {.buffers = buffers});
     };
     CHECK_NOTHROW(make(sharding, right, right, 1));
     CHECK_THROWS_AS(make(sharding, wrong, right, 1), std::logic_error);

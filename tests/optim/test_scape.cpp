@@ -44,8 +44,7 @@ void check_against_simulator(comm::Communicator& comm, const Case& c) {
         Index wrong = 0;
         for (const Slice& s : rig.sharding.slices(me))
             for (Index i = 0; i < s.flat.size(); ++i)
-                wrong += (flags[s.shard_begin + i] != 0) !=
-                         simulator.next_mask()[s.flat.begin + i];
+                wrong += (flags[s.shard_begin + i] != 0) != simulator.next_mask()[s.flat.begin + i];
         CHECK(wrong == 0);
         if (wrong > 0) return;
     }

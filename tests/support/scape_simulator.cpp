@@ -198,8 +198,11 @@ Real Simulator<Real>::ghat(Index e, const SimNumbers<Real>& n) const {
 template <class Real>
 Real Simulator<Real>::closed_form_score(Index e, Real a) const {
     const auto steps = static_cast<Real>(tau(e));
-    const Powers<Real> powers(config_.beta1, tau(e));
-    return powers.q * m_[e] + (a / steps) * (steps - powers.q);
+    const double b1 = config_.beta1;
+    const auto n = static_cast<double>(tau(e));
+    const double q = tau(e) == 1 ? b1 : b1 * (1 - std::pow(b1, n)) / (1 - b1);
+    const auto share = static_cast<Real>(q / n);  // q m + (a/tau) (tau - q), without a division
+    return share * (steps * m_[e]) + (1 - share) * a;
 }
 
 /// of_rank: a or R of each rank; only the owner's own counts.

@@ -7,9 +7,9 @@
 namespace scape::comm {
 
 /// Bytes are those that this rank sends to others: (P-1)/P of the buffer of an all_to_all, P-1
-/// pieces for an all_gather, P-1 copies of a broadcast at its root, P-1 copies of the numbers of an all_gather_host and of what the root
-/// broadcasts. Everything in host memory, barriers too, is counted as "host".
-/// `inner` must outlive it; Pendings need not be done before it ends.
+/// pieces for an all_gather, P-1 copies of a broadcast at its root, P-1 copies of the numbers of an
+/// all_gather_host and of what the root broadcasts. Everything in host memory, barriers too, is
+/// counted as "host". `inner` must outlive it; Pendings need not be done before it ends.
 class CountingCommunicator : public Communicator {
    public:
     explicit CountingCommunicator(Communicator& inner);

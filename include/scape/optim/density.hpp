@@ -27,9 +27,9 @@ Index selected(double density, Index n);
 /// cheap for any number of steps.
 double average_density(const config::RunConfig& config);
 
-/// The largest density below 1 of steps 1 to train.steps + 1, because the last step chooses the mask
-/// of the one after it, with which a longer run goes on; 0 when all of them are dense. What masks
-/// and message buffers are sized for.
+/// The largest density below 1 of steps 1 to train.steps + 1, because the last step chooses the
+/// mask of the one after it, with which a longer run goes on; 0 when all of them are dense. What
+/// masks and message buffers are sized for.
 double largest_sparse_density(const config::RunConfig& config);
 
 }  // namespace scape::optim

@@ -94,17 +94,17 @@ class Exchange {
     /// Message buffers and sums of their own.
     Index buffer_bytes() const;
     /// The same before there is an exchange. plan: of the elements that travel, or null.
-    static Index buffer_bytes(const Sharding& sharding, MaskPlan* plan, int rank,
-                              bool dense_owner, bool own_choice, const Options& options);
+    static Index buffer_bytes(const Sharding& sharding, MaskPlan* plan, int rank, bool dense_owner,
+                              bool own_choice, const Options& options);
 
     const Sharding& sharding() const { return sharding_; }
 
    private:
     struct Reduction {
         int bucket = 0;
-        bool pooled = false;       // the messages are a block of the pool
-        Span<unsigned char> send;  // (P pieces); empty: straight from the gradients
-        Span<unsigned char> received;  // (P-1 pieces)
+        bool pooled = false;                 // the messages are a block of the pool
+        Span<unsigned char> send;            // (P pieces); empty: straight from the gradients
+        Span<unsigned char> received;        // (P-1 pieces)
         Span<unsigned char> send_positions;  // the same of their positions, if every rank chose
         Span<unsigned char> received_positions;
         comm::Pending pending;

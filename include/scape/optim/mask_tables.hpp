@@ -9,8 +9,8 @@ namespace scape::optim {
 
 /// What the plans of a run need at most.
 struct MaskSizes {
-    Index positions = 0;       ///< of a bucket, all ranks, padding included
-    Index coded = 0;           ///< bytes of all ranks' codes
+    Index positions = 0;        ///< of a bucket, all ranks, padding included
+    Index coded = 0;            ///< bytes of all ranks' codes
     Index largest_segment = 1;  ///< elements
     Index rows = 0;             ///< slices of all ranks
     Index rows_in_bucket = 0;   ///< of one rank

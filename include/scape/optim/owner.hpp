@@ -18,9 +18,7 @@ struct Arrived {
     /// the j-th position at j.
     Span<float> sums;
     bool compact = false;
-    Index count() const {
-        return static_cast<Index>(all ? sums.extent(0) : positions.extent(0));
-    }
+    Index count() const { return static_cast<Index>(all ? sums.extent(0) : positions.extent(0)); }
 };
 
 class Owner {

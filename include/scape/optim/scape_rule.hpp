@@ -65,9 +65,11 @@ KOKKOS_INLINE_FUNCTION void catch_up_stored_element(const ElementNumbers& n, con
     m = power.p * m + (1.f - power.p) * mean;
 }
 
-/// |M| of what this rank alone holds: what the element would move if it were sent.
-KOKKOS_INLINE_FUNCTION float catch_up_score(const Powers& power, float tau, float a, float m) {
-    return std::fabs(power.q * m + (a / tau) * (tau - power.q));
+/// |M| of what this rank alone holds, |q m + (a/tau) (tau - q)|: what the element would move if it
+/// were sent. `share` = q/tau, rounded once: of every element of the shard, at every step, so
+/// without a division.
+KOKKOS_INLINE_FUNCTION float catch_up_score(float share, float tau, float a, float m) {
+    return std::fabs(share * (tau * m) + (1.f - share) * a);
 }
 
 // --- Rule "paper", in owner form: one array z, which is m where the element was in the last mask,

@@ -27,13 +27,13 @@ struct StepRecord {
     double seconds = 0;
     double wait_seconds = 0;  ///< of these, blocked on communication
     std::vector<comm::Traffic> traffic;
-    double density = 1;  ///< fraction of the gradient that travelled
-    double mask_wait_seconds = 0;  ///< blocked because the mask was not here yet
+    double density = 1;                             ///< fraction of the gradient that travelled
+    double mask_wait_seconds = 0;                   ///< blocked because the mask was not here yet
     std::optional<io::BufferStore::Cost> feedback;  ///< of error feedback outside the gradients
     std::optional<double> feedback_norm;            ///< of what the ranks keep
     std::optional<double> mask_overlap;  ///< share of the next mask that is in this step's too
     Index feedback_lost = 0;  ///< ranks whose fused error feedback a skipped step has cost
-    Index memory_bytes = 0;  ///< device memory in Views of this rank
+    Index memory_bytes = 0;   ///< device memory in Views of this rank
     std::optional<double> valid_loss;
     std::uint64_t data_hash = 0;  ///< of the global batch's samples; the same for every split
     bool skipped = false;         ///< non-finite gradient or loss: nothing was updated

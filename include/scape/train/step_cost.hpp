@@ -31,9 +31,9 @@ struct StepCost {
     Index parameters = 0;
     double flops_per_token = 0;  ///< forward and backward
     double step_flops = 0;
-    Index bytes_sent = 0;        ///< per rank and step; of a sparse run: at its target density
-    Index dense_bytes = 0;       ///< of a step at density 1
-    Index dense_fp32_bytes = 0;  ///< and of one with fp32 values both ways
+    Index bytes_sent = 0;          ///< per rank and step; of a sparse run: at its target density
+    Index dense_bytes = 0;         ///< of a step at density 1
+    Index dense_fp32_bytes = 0;    ///< and of one with fp32 values both ways
     optim::MaskPlan::Sent sparse;  ///< scape: at the target density, by what it is
     double average_density = 1;    ///< over the run
     double average_bytes = 0;

@@ -102,7 +102,7 @@ class Trainer {
     Index tokens_ = 0;
     Index samples_ = 0;  // of the training stream, over all ranks: the data position
     Index skipped_in_a_row_ = 0;
-    double all_targets_ = 0;          // of the step under way, over all ranks
+    double all_targets_ = 0;             // of the step under way, over all ranks
     bool feedback_in_gradients_ = true;  // the gradient buffer holds R, between steps
     bool stop_agreed_ = false;
 };
