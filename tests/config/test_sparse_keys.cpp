@@ -100,7 +100,7 @@ TEST_CASE("the density only falls") {
           "sparsity.density_start = 0.25 (d:5:17) is below sparsity.density = 0.5 (d:4:11), and "
           "the density only falls; raise the first or lower the second");
     CHECK_SAYS(refused(s + "density_start = 0.005\n"),
-               "is below sparsity.density = 0.01 (default)");
+               "is below sparsity.density = 0.1 (default)");
     CHECK(refused(s + "density = 0.5\ndensity_start = 0.5\n") == nothing);
     CHECK(refused(s + "density = 1\n") == nothing);
     CHECK(refused(scape_deck) == nothing);
@@ -144,11 +144,11 @@ TEST_CASE("the paper rule has one score") {
 
 TEST_CASE("keys without effect in a dense run are refused where they were changed") {
     const auto m = refused(
-        "[sparsity]\ndensity = 0.1\nwarmup_steps = 1\nsparsify_1d = true\n"
+        "[sparsity]\ndensity = 0.2\nwarmup_steps = 1\nsparsify_1d = true\n"
         "[error_feedback]\nstorage = \"host\"\n[checkpoint]\nerror_feedback = \"none\"\n");
     CHECK(lines(m) == 5);
     CHECK_SAYS(m,
-               "sparsity.density = 0.1 (d:2:11) has no effect: everything is exchanged, because "
+               "sparsity.density = 0.2 (d:2:11) has no effect: everything is exchanged, because "
                "optimizer.kind is not \"scape\" and exchange.elements is \"auto\"; delete it");
     CHECK_SAYS(m, "sparsity.warmup_steps = 1 (d:3:16) has no effect");
     CHECK_SAYS(m, "sparsity.sparsify_1d = true (d:4:15) has no effect");
@@ -162,7 +162,7 @@ TEST_CASE("keys without effect in a dense run are refused where they were change
     const std::string why = "has no effect: optimizer.kind is not \"scape\"; delete it";
     CHECK_SAYS(refused("[scape]\nrule = \"paper\"\n"), "scape.rule = \"paper\" (d:2:8) " + why);
     CHECK_SAYS(refused("[scape]\nscore = \"before\"\n"), why);
-    CHECK(refused("[scape]\nrule = \"catch_up\"\n[sparsity]\ndensity = 0.01\n"
+    CHECK(refused("[scape]\nrule = \"catch_up\"\n[sparsity]\ndensity = 0.1\n"
                   "[error_feedback]\nstorage = \"fused\"\n") == nothing);
     CHECK(refused(resolved_deck(RunConfig{})) == nothing);
 }

@@ -90,7 +90,7 @@ TEST_CASE("resume is bitwise, for every rule, score and code") {
             c.scape.rule = rule;
             c.scape.score = score;
             c.exchange.value_bits = bits;
-            check_resume(c, everywhere);
+            check_resume(c, bits == 32 ? everywhere : std::vector<Index>{3, 7});
         }
     }
 }
@@ -115,7 +115,7 @@ TEST_CASE("a run that is made longer goes on as if it had been so from the start
     const SharedScratch scratch(world());
     Run whole(c, world());
     const auto records = whole.fresh().steps(12);
-    for (const Index cut : {1, 3, 5}) {
+    for (const Index cut : {1, 5}) {
         config::RunConfig shorter = c;
         shorter.train.steps = cut;
         Run first(shorter, world());
@@ -280,24 +280,26 @@ TEST_CASE("a changed deck goes on") {
         for (std::size_t i = 1; i < rest.size(); ++i)
             CHECK(rest[i].density == optim::density(other, rest[i].step));
     };
-    for (const Index cut : {1, 6}) {
-        check("lower density", cut, false, [](auto& o) { o.sparsity.density = 0.005; });
-        check("higher density", cut, false, [](auto& o) {
-            o.sparsity.density = 0.3;
-            o.sparsity.warmup_steps = 0;
-        });
-        check("dense from now on", cut, false, [](auto& o) { o.sparsity.density = 1; });
-        check("no dense steps", cut, false, [](auto& o) {
-            o.sparsity.dense_steps = 0;
-            o.sparsity.warmup_steps = 0;
-            o.sparsity.cooldown_steps = 0;
-        });
-        check("norm gains too", cut, false, [](auto& o) { o.sparsity.sparsify_1d = true; });
-        check("16 bits", cut, false, [](auto& o) { o.exchange.value_bits = 16; });
-        check("score before", cut, false, [](auto& o) { o.scape.score = ScapeScore::before; });
-        check("another mask code", cut, true,
-              [](auto& o) { o.sparsity.mask_code = config::MaskCodeChoice::index; });
-    }
+    check("lower density", 6, false, [](auto& o) { o.sparsity.density = 0.005; });
+    check("higher density", 6, false, [](auto& o) {
+        o.sparsity.density = 0.3;
+        o.sparsity.warmup_steps = 0;
+    });
+    check("dense from now on", 6, false, [](auto& o) { o.sparsity.density = 1; });
+    const auto sparse_at_once = [](auto& o) {
+        o.sparsity.dense_steps = 0;
+        o.sparsity.warmup_steps = 0;
+        o.sparsity.cooldown_steps = 0;
+    };
+    check("no dense steps", 6, false, sparse_at_once);
+    check("norm gains too", 6, false, [](auto& o) { o.sparsity.sparsify_1d = true; });
+    check("16 bits", 6, false, [](auto& o) { o.exchange.value_bits = 16; });
+    check("score before", 6, false, [](auto& o) { o.scape.score = ScapeScore::before; });
+    check("another mask code", 6, true,
+          [](auto& o) { o.sparsity.mask_code = config::MaskCodeChoice::index; });
+    // Before the first mask: the schedule alone counts.
+    check("no dense steps", 1, false, sparse_at_once);
+    check("dense from now on", 1, false, [](auto& o) { o.sparsity.density = 1; });
     // Error feedback moves to another place.
     config::RunConfig device = c;
     device.error_feedback.storage = FeedbackStorage::device;

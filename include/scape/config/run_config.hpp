@@ -105,9 +105,9 @@ enum class MaskCodeChoice { automatic, bitmap, gaps, index };
 
 /// Which part of the gradient travels, and when; algorithm section 2.2.
 struct SparsitySection {
-    double density = 0.01;
+    double density = 0.1;
     double density_start = 1.0;
-    Index warmup_steps = 500;  ///< from density_start to density, geometric
+    Index warmup_steps = 0;  ///< from density_start to density, geometric
     Index dense_steps = 0;     ///< before that
     Index cooldown_steps = 0;  ///< back to 1 at the end of the run
     bool sparsify_1d = false;
