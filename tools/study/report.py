@@ -18,7 +18,9 @@ def exchange(s):
     """Who decides what travels."""
     kind = s["optimizer.kind"]
     if kind == "scape":
-        return f"{s['scape.rule']} {s['scape.score']}"
+        stored = ", stored v" if s.get("scape.second_moment") == "stored" else ""
+        same = ", same step" if s.get("scape.lateness") == 0 else ""
+        return f"{s['scape.rule']} {s['scape.score']}{stored}{same}"
     return f"{s['exchange.elements']} {kind}" if "exchange.elements" in s else f"dense {kind}"
 
 
@@ -31,6 +33,7 @@ def density(s, steps):
 
 
 USUAL = {"optimizer.kind", "optimizer.lr", "optimizer.min_lr", "scape.rule", "scape.score", "exchange.elements",
+         "scape.second_moment", "scape.lateness",
          "sparsity.density", "sparsity.density_start", "sparsity.warmup_steps"}
 
 
@@ -83,7 +86,7 @@ def cells(deck, group, reference):
             "" if difference is None else f"{difference:+.4f}",
             f"{statistics.mean(line['density'] for line in lines):.3f}",
             f"{statistics.mean(line['bytes_per_parameter'] for line in lines):.2f}",
-            also("residual_norm"), also("mask_overlap")]
+            also("feedback_norm"), also("mask_overlap")]
 
 
 def order(line):
@@ -142,6 +145,7 @@ def write(results):
 
 
 COLOURS = {"dense adams": "black", "dense adamw": "grey", "catch_up after": "tab:blue",
+           "catch_up after, stored v": "tab:green", "catch_up before, same step": "tab:pink",
            "catch_up before": "tab:cyan", "paper before": "tab:red", "topk_ef adams": "tab:orange",
            "clt_k adams": "tab:olive"}
 MARKERS = {"run": "o", "half": "s", "fixed": "v"}
@@ -173,7 +177,7 @@ def figure(found, path):
         style = "-" if s["sparsity.density"] >= 0.1 else ":"
         if how == "half":
             curves.plot(*zip(*first["valid_losses"]), color=colour, linestyle=style)
-            series = first.get("also", {}).get("residual_norm", {}).get("series")
+            series = first.get("also", {}).get("feedback_norm", {}).get("series")
             if series:
                 residual.plot(*zip(*series), color=colour, linestyle=style)
     trade.set(xscale="log", xlabel="bytes sent a parameter and step", ylabel="validation loss, nats a byte",
