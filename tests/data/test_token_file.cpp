@@ -5,6 +5,7 @@
 
 #include "support/catch.hpp"
 #include "support/random.hpp"
+#include "support/refusal.hpp"
 #include "support/scratch.hpp"
 
 #include <fcntl.h>
@@ -17,6 +18,8 @@
 using namespace scape;
 using config::DataFormat;
 using data::TokenFiles;
+using test::has;
+using test::refusal;
 using test::Scratch;
 
 namespace {
@@ -33,25 +36,6 @@ std::vector<Token> all(const TokenFiles& files) {
     std::vector<Token> tokens(files.tokens());
     files.read(0, files.tokens(), tokens.data());
     return tokens;
-}
-
-/// The message of the user_error(data) that `work` must throw.
-template <class Work>
-std::string refusal(Work&& work) {
-    try {
-        work();
-    } catch (const user_error& e) {
-        CHECK(e.code() == ExitCode::data);
-        return e.what();
-    }
-    FAIL_CHECK("nothing was refused");
-    return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-    if (text.find(part) != std::string::npos) return true;
-    UNSCOPED_INFO("'" << text << "' does not say '" << part << "'");
-    return false;
 }
 
 }  // namespace

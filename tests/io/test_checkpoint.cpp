@@ -7,32 +7,18 @@
 
 #include "io/sample.hpp"
 #include "support/catch.hpp"
+#include "support/refusal.hpp"
 #include "support/scratch.hpp"
 
 #include <functional>
 
 using namespace scape;
 using io::CheckpointReader;
+using test::has;
+using test::refusal;
 namespace h5 = io::h5;
 
 namespace {
-
-bool has(const std::string& text, const std::string& part) {
-    if (text.find(part) != std::string::npos) return true;
-    UNSCOPED_INFO("'" << text << "' does not say '" << part << "'");
-    return false;
-}
-
-std::string refusal(const std::function<void()>& work) {
-    try {
-        work();
-    } catch (const user_error& e) {
-        CHECK(e.code() == ExitCode::data);
-        return e.what();
-    }
-    FAIL_CHECK("nothing was refused");
-    return "";
-}
 
 std::string opening(const std::string& path) {
     return refusal([&] { CheckpointReader reader(path); });

@@ -6,6 +6,7 @@
 
 #include "io/sample.hpp"
 #include "support/catch.hpp"
+#include "support/refusal.hpp"
 #include "support/scratch.hpp"
 
 #include <functional>
@@ -13,26 +14,11 @@
 using namespace scape;
 using io::CheckpointReader;
 using io::Placement;
+using test::has;
+using test::refusal;
 namespace h5 = io::h5;
 
 namespace {
-
-bool has(const std::string& text, const std::string& part) {
-    if (text.find(part) != std::string::npos) return true;
-    UNSCOPED_INFO("'" << text << "' does not say '" << part << "'");
-    return false;
-}
-
-std::string refusal(const std::function<void()>& work) {
-    try {
-        work();
-    } catch (const user_error& e) {
-        CHECK(e.code() == ExitCode::data);
-        return e.what();
-    }
-    FAIL_CHECK("nothing was refused");
-    return "";
-}
 
 /// One rank's checkpoint: weights, mask (uint8), counts (uint32), error (its own, fp32).
 struct Saved {
