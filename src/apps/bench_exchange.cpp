@@ -6,6 +6,7 @@
 #include <scape/base/fence.hpp>
 #include <scape/base/profiling.hpp>
 #include <scape/config/launcher.hpp>
+#include <scape/config/validate.hpp>
 #include <scape/kernels/loops.hpp>
 #include <scape/kernels/pack.hpp>
 #include <scape/train/step_cost.hpp>
@@ -41,11 +42,12 @@ double lines_of(double k, double n, double size) {
     return n * size * (1 - std::pow(1 - k / n, line / size));
 }
 
-/// What a sparse step touches on this rank. n elements in the buffer, s in the shard; k and c of
-/// them in the mask of all ranks and of this one.
-std::vector<Part> parts_of(const ExchangeRig& rig, const config::RunConfig& config) {
+/// What a step touches on this rank. n elements in the buffer, s in the shard; k and c of them
+/// travel, of all ranks and of this one; dense: all.
+std::vector<Part> parts_of(ExchangeRig& rig, const config::RunConfig& config) {
     const optim::MaskPlan& plan = rig.plan();
     const Sharding& sharding = rig.sharding();
+    const optim::Exchange::Options options = optim::exchange_options(config);
     const double ranks = sharding.ranks();
     const auto n = static_cast<double>(sharding.extent());
     const double s = n / ranks;
@@ -53,46 +55,68 @@ std::vector<Part> parts_of(const ExchangeRig& rig, const config::RunConfig& conf
     for (int r = 0; r < sharding.ranks(); ++r) k += static_cast<double>(plan.selected_of(r));
     const auto c = static_cast<double>(plan.selected_of(0));
     const auto code = static_cast<double>(plan.code_bytes());
-    const double value = config.exchange.value_bits / 8.0;
+    const auto message = plan.message_bytes(options.values, options.deltas);
+    const auto there = static_cast<double>(message.gradients);
+    const auto back = static_cast<double>(message.weights);
+    const auto error = static_cast<double>(
+        plan.message_bytes({kernels::Levels::linear, 8, options.values.block}, {}).gradients);
     double decaying = 0;
     for (const Tensor& t : rig.layout().tensors())
         if (t.decay) decaying += static_cast<double>(t.size);
+    const bool dense = plan.all();
+    const bool deltas = !options.deltas.exact();
     const bool paper = config.scape.rule == config::ScapeRule::paper;
-    const bool kept = config.error_feedback.storage != config::FeedbackStorage::fused;
+    const bool stored = config.error_feedback.storage != config::FeedbackStorage::fused;
+    const bool rest = options.rest == kernels::Rest::kept;
+    const double moments = config.optimizer.kind == config::OptimizerKind::adamw ? 2 : 1;
 
+    const double position = dense ? 0 : 4;
     const double beside = paper ? 1 : 4;  // bytes of an element's flag, or of its visit
     const double own = lines_of(c, s, 4);
     const double own_beside = lines_of(c, s, beside);
+    const double all = lines_of(k, n, 4);
     const double settle = paper ? s * (4 + 4 + 1 + 1) : 0;
     const auto row = [](const char* name, std::vector<std::string> kernels, double stream,
                         double at_elements, double at_lines) {
         return Part{name, std::move(kernels), stream + at_elements, stream + at_lines};
     };
+    const double to_and_fro = rest ? 2 : 1;  // a is read, and written where the rest stays
     // Positions are decoded for pack, for the sums, for the update and to unpack.
-    return {
-        row("decode", {"kernels::decode_mask", "optim::mask_padding"},
+    std::vector<Part> parts{
+        row("decode",
+            {"kernels::decode_mask", "kernels::decode_mask_entropy", "optim::mask_padding"},
             2 * (ranks + 1) * code + 4 * 2 * (k + c), 0, 0),
-        row("error feedback", {}, kept ? 4 * n * (3 + 1 + 2) : 0, 0, 0),
-        row("pack", {"kernels::pack", "kernels::pack_all"}, 4 * k + value * k, 2 * 4 * k,
-            2 * lines_of(k, n, 4)),
+        row("error feedback", {}, stored ? 4 * n * (3 + 1 + 2) : 0, 0, 0),
+        row("pack", {"kernels::pack"}, position * k + there, to_and_fro * 4 * k, to_and_fro * all),
+        row("pack, LoCo", {"kernels::pack_loco"}, there + 2 * error, 4 * k, all),
         row("reduce-scatter, the sums", {"kernels::sum_values", "kernels::add_pieces"},
-            ranks * value * c + 4 * c, 4 * c, 2 * own),
+            there + position * c, 4 * c, dense ? own : 2 * own),
         row("norm",
             {"optim::catch_up_norms", "optim::paper_gradient", "kernels::add_sum_of_squares",
              "kernels::add_partial_sums", "optim::sum_squares"},
-            4 * c + 8 * c, (4 + beside) * c + (paper ? 8 : 0) * c,
-            own + own_beside + (paper ? 2 : 0) * own),
-        row("decay", {"kernels::scale"}, 8 * decaying, 0, 0),
+            dense ? 4 * c : 4 * c + 8 * c, dense ? 0 : (4 + beside) * c + (paper ? 8 : 0) * c,
+            dense ? 0 : own + own_beside + (paper ? 2 : 0) * own),
+        row("decay", {"kernels::scale"}, 8 * decaying * (deltas ? 1 + 1 / ranks : 1), 0, 0),
         row("update",
             {"optim::catch_up", "optim::catch_up_all", "optim::scape_dense", "optim::paper",
              "optim::paper_all", "optim::paper_base"},
-            4 * c + 4 * c + settle, 2 * (3 * 4 + beside) * c, 2 * (3 * own + own_beside)),
-        row("unpack", {"kernels::unpack"}, 8 * (k - c), 4 * (k - c), 2 * lines_of(k - c, n - s, 4)),
-        row("score", {"optim::catch_up_score", "optim::paper_score"}, (4 + 4 + beside + 4) * s, 0,
-            0),
-        row("select (top k)", {"kernels::top_k"}, 4 * s + 4 * c, 0, 0),
-        row("encode", {"kernels::encode_mask"}, 4 * c + code, 0, 0),
+            (position + (deltas ? 0 : 4)) * c + settle, 2 * (3 * 4 + beside) * c,
+            2 * (3 * own + own_beside)),
+        row("update, dense", {"optim::adamw", "optim::adams", "optim::sgd"},
+            4 * (3 + 2 * moments) * c, 0, 0),
+        row("pack, back", {"kernels::pack_differences"}, position * c + back / ranks, 2 * 4 * c,
+            2 * own),
     };
+    const double elsewhere = lines_of(k - c, n - s, 4);
+    parts.push_back(
+        deltas ? row("unpack", {"kernels::add_values"}, back + position * k, 2 * 4 * k, 2 * all)
+               : row("unpack", {"kernels::unpack"}, 8 * (k - c), 4 * (k - c), 2 * elsewhere));
+    parts.push_back(row("score", {"optim::catch_up_score", "optim::paper_score"},
+                        (4 + 4 + beside + 4) * s, 0, 0));
+    parts.push_back(row("select (top k)", {"kernels::top_k"}, 4 * s + 4 * c, 0, 0));
+    parts.push_back(row("encode", {"kernels::encode_mask", "kernels::encode_mask_entropy"},
+                        4 * c + code, 0, 0));
+    return parts;
 }
 
 double seconds_of_part(const RegionSeconds& times, const Part& part) {
@@ -137,7 +161,8 @@ double copy_rate(const Exec& exec, const ExchangeRig& rig, int repeats) {
 
 config::RunConfig config_of(const BenchExchangeOptions& o) {
     config::RunConfig c;
-    c.optimizer.kind = config::OptimizerKind::scape;
+    const bool kept = o.error == config::ErrorKind::full;
+    c.optimizer.kind = kept ? o.optimizer : config::OptimizerKind::adamw;
     c.optimizer.weight_decay = 0.1;
     c.scape.rule = o.rule;
     c.scape.score = o.score;
@@ -147,10 +172,14 @@ config::RunConfig config_of(const BenchExchangeOptions& o) {
     c.sparsity.dense_steps = 0;
     c.sparsity.mask_code = o.mask_code;
     c.exchange.value_bits = o.value_bits;
+    c.exchange.delta_bits = o.delta_bits;
+    c.exchange.block = o.block;
+    c.exchange.error = o.error;
     c.error_feedback.storage = o.storage;
     c.error_feedback.path = o.path;
     c.comm.bucket_mb = o.bucket_mb;
     c.train.steps = 1000000;
+    config::validate(c, 1);  // what the options may be combined with
     return c;
 }
 
@@ -227,15 +256,16 @@ ExitCode bench_exchange(const BenchExchangeOptions& options, Arguments arguments
         const double copy = copy_rate(exec, rig, options.repeats);
         const double step = median(seconds);
         const double two_passes = median(passes);
-        const auto sent = rig.plan().bytes_sent(config.exchange.value_bits / 8);
+        const auto options_used = optim::exchange_options(config);
+        const auto sent = rig.plan().bytes_sent(options_used.values, options_used.deltas);
         const auto line_rate = 16 * static_cast<double>(rig.sharding().extent()) / two_passes;
 
         fmt::print(
             "{}, {} threads; rank 0 of {}, {} parameters in {} tensors and {} buckets, "
-            "density {}; medians of {} repeats\n",
+            "density {}, {}/{} bits; medians of {} repeats\n",
             kokkos_description(), session.threads(), options.ranks, rig.layout().parameters(),
-            rig.layout().tensors().size(), rig.sharding().buckets(), options.density,
-            options.repeats);
+            rig.layout().tensors().size(), rig.sharding().buckets(), rig.plan().density(),
+            options.value_bits, options.delta_bits, options.repeats);
         fmt::print("to be sent in a step: gradients {}, weights {}, masks {}\n",
                    train::short_bytes(sent.gradients), train::short_bytes(sent.weights),
                    train::short_bytes(sent.masks));

@@ -59,7 +59,11 @@ struct BenchExchangeOptions {
     double parameters = 50e6;
     double density = 0.01;
     int ranks = 2;
+    config::OptimizerKind optimizer = config::OptimizerKind::scape;
     int value_bits = 32;
+    int delta_bits = 32;
+    int block = 0;
+    config::ErrorKind error = config::ErrorKind::full;
     config::MaskCodeChoice mask_code = config::MaskCodeChoice::automatic;
     config::ScapeRule rule = config::ScapeRule::catch_up;
     config::ScapeScore score = config::ScapeScore::after;

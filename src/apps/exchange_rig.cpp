@@ -4,8 +4,6 @@
 #include <scape/comm/silent.hpp>
 #include <scape/kernels/loops.hpp>
 #include <scape/kernels/pointwise.hpp>
-#include <scape/optim/density.hpp>
-#include <scape/train/exchange_setup.hpp>
 
 #include <fmt/format.h>
 
@@ -62,56 +60,34 @@ ExchangeRig::ExchangeRig(const Exec& exec, const config::RunConfig& config, Inde
       layout_(transformer_layout(parameters)),
       silent_(comm::make_silent(0, ranks)),
       comm_(*silent_),
-      sharding_(layout_, ranks, train::bucket_bytes(config)),
+      sharding_(layout_, ranks, optim::bucket_bytes(config)),
       parameters_("scape::apps::parameters", static_cast<std::size_t>(sharding_.extent())),
       gradients_("scape::apps::gradients", static_cast<std::size_t>(sharding_.extent())),
       squares_("scape::apps::squares", 2),
-      masks_(comm_, layout_, sharding_, config.sparsity, optim::largest_sparse_density(config)),
-      feedback_(config.error_feedback, sharding_, 0),
-      owner_(optim::make_scape(config_, layout_, sharding_, 0, masks_)),
-      exchange_(comm_, sharding_, parameters_, gradients_, *owner_, &masks_, &feedback_,
-                train::exchange_options(config)) {
+      optimizer_(config_, comm_, layout_, sharding_, parameters_, gradients_),
+      everything_(layout_, sharding_, config_.sparsity) {
+    everything_.set(1);
     add_noise(exec_, 0, 0.02f, parameters_);
+    optimizer_.exchange().take_master(exec_);
+}
+
+const optim::MaskPlan& ExchangeRig::plan() {
+    return optimizer_.exchange().sparse() ? optimizer_.elements()->plan() : everything_;
 }
 
 void ExchangeRig::backward() {
-    if (!feedback_.fused()) {
-        feedback_.finish(exec_);
-        kernels::fill_zero<float>(exec_, gradients_);
-    }
-    add_noise(exec_, static_cast<std::uint32_t>(steps_ + 1), 1e-3f, gradients_);
+    optimizer_.begin_step(exec_, ++steps_);
+    add_noise(exec_, static_cast<std::uint32_t>(steps_), 1e-3f, gradients_);
     fence(exec_, "scape::apps::backward");
 }
 
 void ExchangeRig::step() {
-    const Index t = ++steps_;
     comm_.reset();
-    exchange_.begin_step(exec_, {t, optim::density(config_, t), optim::density(config_, t + 1)});
-    feedback_.begin_step(exec_);
-    feedback_.expect();
-    exchange_.finish_reduce(exec_);
+    optimizer_.exchange().finish_reduce(exec_);
     kernels::fill_zero<double>(exec_, squares_);
-    owner_->add_squares(exec_, slice(squares_, 0, 1));
-    feedback_.add_check(exec_, slice(squares_, 1, 2));
-
-    const optim::StepNumbers numbers{t, 1e-4f, 1.f};
-    for (int b = 0; b < sharding_.buckets(); ++b) {
-        const Span<float> back = exchange_.back(exec_, b);
-        owner_->update(exec_, numbers, exchange_.arrived(exec_, b), exchange_.weights(b), back);
-        exchange_.gather_begin(exec_, b);
-    }
-    owner_->end_step(exec_);
-    if (exchange_.straight()) {
-        kernels::fill_zero<float>(exec_, gradients_);
-        feedback_.commit_zero();
-    } else {
-        feedback_.commit(exec_, gradients_);
-    }
-    if (owner_->selects_after() && !masks_.next_plan().all())
-        for (int b = 0; b < sharding_.buckets(); ++b)
-            owner_->select(exec_, b, exchange_.own_gradients(b));
-    masks_.begin(exec_);
-    exchange_.finish_gathers(exec_);
+    optimizer_.add_checks(exec_, slice(squares_, 0, 1), slice(squares_, 1, 2));
+    optimizer_.update(exec_, {steps_, 1e-4f, 1.f});
+    optimizer_.exchange().finish_gathers(exec_);
     fence(exec_, "scape::apps::step");
 }
 

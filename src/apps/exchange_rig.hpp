@@ -1,12 +1,11 @@
 #pragma once
 /// @file
-/// One rank's sparse steps without a model and without a network: gradients are made up, the rest
+/// One rank's steps without a model and without a network: gradients are made up, the rest
 /// is the program's own.
 
 #include <scape/comm/counting.hpp>
 #include <scape/config/run_config.hpp>
-#include <scape/optim/exchange.hpp>
-#include <scape/optim/scape.hpp>
+#include <scape/optim/sharded_optimizer.hpp>
 
 #include <memory>
 
@@ -17,17 +16,17 @@ FlatLayout transformer_layout(Index parameters);
 
 class ExchangeRig {
    public:
-    /// config.optimizer.kind must be scape; a step may be anyone's from step 2 on (1 is dense).
     ExchangeRig(const Exec& exec, const config::RunConfig& config, Index parameters, int ranks);
 
-    /// Adds made-up gradients, as backward would.
+    /// Begins a step and adds made-up gradients, as backward would.
     void backward();
     /// The step of train::Trainer from there on, with the weights that come back put in place.
     void step();
 
     const Sharding& sharding() const { return sharding_; }
     const FlatLayout& layout() const { return layout_; }
-    const optim::MaskPlan& plan() const { return masks_.plan(); }
+    /// Of the elements that travel in this step; after a step with everything, at density 1.
+    const optim::MaskPlan& plan();
     Span<float> parameters() const { return parameters_; }
     Span<float> gradients() const { return gradients_; }
     /// Spent in the silent communicator, in this step.
@@ -42,10 +41,8 @@ class ExchangeRig {
     const Sharding sharding_;
     const Vec<float> parameters_, gradients_;
     const Vec<double> squares_;
-    optim::Masks masks_;
-    optim::ErrorFeedback feedback_;
-    const std::unique_ptr<optim::Scape> owner_;
-    optim::Exchange exchange_;
+    optim::ShardedOptimizer optimizer_;
+    optim::MaskPlan everything_;
     Index steps_ = 0;
 };
 

@@ -62,18 +62,35 @@ void add_exchange_options(CLI::App& app, BenchExchangeOptions& o) {
     app.add_option("--ranks", o.ranks, "The work of rank 0 of that many")
         ->capture_default_str()
         ->check(CLI::Range(1, 1024));
-    app.add_option("--value-bits", o.value_bits, "Of gradients on their way: 32 or 16")
+    app.add_option("--value-bits", o.value_bits, "Of gradients on their way: 32, 16, 8, 4, 2 or 1")
         ->capture_default_str()
-        ->check(CLI::IsMember({16, 32}));
+        ->check(CLI::IsMember({32, 16, 8, 4, 2, 1}));
+    app.add_option("--delta-bits", o.delta_bits, "The same of weights on their way back")
+        ->capture_default_str()
+        ->check(CLI::IsMember({32, 16, 8, 4, 2, 1}));
+    app.add_option("--block", o.block, "Values that share a scale; 0: as in decks")
+        ->capture_default_str()
+        ->check(CLI::Range(0, 65536));
+    using config::ErrorKind;
+    using config::OptimizerKind;
+    add_choice(app, "--error", o.error,
+               "What value-bits loses: full, loco or none (the last two: AdamW and no mask)",
+               {{"full", ErrorKind::full}, {"loco", ErrorKind::loco}, {"none", ErrorKind::none}});
+    add_choice(app, "--optimizer", o.optimizer, "scape, adamw, adams or sgd (no mask)",
+               {{"scape", OptimizerKind::scape},
+                {"adamw", OptimizerKind::adamw},
+                {"adams", OptimizerKind::adams},
+                {"sgd", OptimizerKind::sgd}});
     using config::FeedbackStorage;
     using config::MaskCodeChoice;
     using config::ScapeRule;
     using config::ScapeScore;
-    add_choice(app, "--mask-code", o.mask_code, "auto, bitmap, gaps or index",
+    add_choice(app, "--mask-code", o.mask_code, "auto, bitmap, gaps, index or entropy",
                {{"auto", MaskCodeChoice::automatic},
                 {"bitmap", MaskCodeChoice::bitmap},
                 {"gaps", MaskCodeChoice::gaps},
-                {"index", MaskCodeChoice::index}});
+                {"index", MaskCodeChoice::index},
+                {"entropy", MaskCodeChoice::entropy}});
     add_choice(app, "--rule", o.rule, "catch_up or paper",
                {{"catch_up", ScapeRule::catch_up}, {"paper", ScapeRule::paper}});
     add_choice(app, "--score", o.score, "after or before (the paper rule's)",

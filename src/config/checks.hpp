@@ -45,8 +45,8 @@ struct CheckContext {
     }
 };
 
-/// The optimizer and exchanges that send a part of the gradient: [scape], [sparsity], [exchange],
-/// [error_feedback], checkpoint.error_feedback.
-void check_sparse(CheckContext& c);
+/// Which elements travel, in which code, and what becomes of the rest: optimizer.kind, [scape],
+/// [sparsity], [exchange], [loco], [error_feedback], checkpoint.error_feedback.
+void check_exchange(CheckContext& c);
 
 }  // namespace scape::config

@@ -3,6 +3,7 @@
 #include "take.hpp"
 
 #include <scape/base/error.hpp>
+#include <scape/config/budget.hpp>
 #include <scape/config/keys.hpp>
 
 #include <fmt/format.h>
@@ -179,6 +180,7 @@ LoadedDeck parse_deck(const std::string& text, const std::string& name,
     if (deck.places.count("scape.score") == 0) {
         deck.config.scape.score = score_of(deck.config);
     }
+    apply_budget(deck);
     return deck;
 }
 

@@ -81,9 +81,10 @@ void add_optimizer(std::vector<Key>& keys) {
     s.word("kind", &O::kind,
            Words<OptimizerKind>{{"adamw", OptimizerKind::adamw},
                                 {"adams", OptimizerKind::adams},
+                                {"sgd", OptimizerKind::sgd},
                                 {"scape", OptimizerKind::scape}},
-           "adams: second moment from the momentum, half of AdamW's state; scape: adams that "
-           "exchanges a part of the elements");
+           "adams: second moment from the momentum, half of AdamW's state; sgd: with momentum; "
+           "scape: adams that exchanges a part of the elements");
     s.number("lr", &O::lr, at_least(0), "peak learning rate");
     s.number("min_lr", &O::min_lr, at_least(0), "learning rate at the end of the schedule");
     s.word("schedule", &O::schedule,
@@ -102,6 +103,7 @@ void add_optimizer(std::vector<Key>& keys) {
     s.number("clip_norm", &O::clip_norm, at_least(0),
              "largest global gradient norm; 0 = no clipping");
     s.truth("bias_correction", &O::bias_correction, "divide the moments by 1 - beta^step");
+    s.number("momentum", &O::momentum, from_to_below(0, 1), "sgd: decay of the velocity");
 }
 
 void add_scape(std::vector<Key>& keys) {
@@ -133,13 +135,15 @@ void add_sparsity(std::vector<Key>& keys) {
     s.integer("cooldown_steps", &P::cooldown_steps, between(0, 1e9),
               "last steps of the run, over which the density goes back to 1, geometric");
     s.truth("sparsify_1d", &P::sparsify_1d, "norm gains and biases too, which are dense otherwise");
-    s.word("mask_code", &P::mask_code,
-           Words<MaskCodeChoice>{{"auto", MaskCodeChoice::automatic},
-                                 {"bitmap", MaskCodeChoice::bitmap},
-                                 {"gaps", MaskCodeChoice::gaps},
-                                 {"index", MaskCodeChoice::index}},
-           "how positions travel: a bit an element, a byte a gap, or 4 bytes; auto: the smallest")
-        .not_yet = {{"entropy", "bitmap, gaps and index only so far"}};
+    s.word(
+        "mask_code", &P::mask_code,
+        Words<MaskCodeChoice>{{"auto", MaskCodeChoice::automatic},
+                              {"bitmap", MaskCodeChoice::bitmap},
+                              {"gaps", MaskCodeChoice::gaps},
+                              {"index", MaskCodeChoice::index},
+                              {"entropy", MaskCodeChoice::entropy}},
+        "how positions travel: a bit an element, a byte a gap, or 4 bytes; auto: the smallest of "
+        "these; entropy: smaller, slower");
 }
 
 void add_exchange(std::vector<Key>& keys) {
@@ -150,11 +154,28 @@ void add_exchange(std::vector<Key>& keys) {
                                   {"topk_ef", Elements::topk_ef},
                                   {"clt_k", Elements::clt_k}},
                   "auto: scape's mask, else all; topk_ef: each rank's largest; clt_k: a leader's");
-    const char* so_far = "32 and 16 only so far";
-    exchange
-        .choice("value_bits", &E::value_bits, {32, 16},
-                "bits of a gradient on the way to its owner: fp32 or bf16; sums are fp32")
-        .not_yet = {{"8", so_far}, {"4", so_far}, {"2", so_far}, {"1", so_far}};
+    const std::vector<Index> bits{32, 16, 8, 4, 2, 1};
+    exchange.choice("value_bits", &E::value_bits, bits,
+                    "bits of a gradient on the way to its owner: fp32, bf16, or codes in blocks");
+    exchange.choice("delta_bits", &E::delta_bits, bits,
+                    "bits on the way back: 32: the weights; else what their replicas lack");
+    exchange.integer("block", &E::block, between(0, 65536),
+                     "values that share a scale, for 8 bits and fewer, a multiple of 8; 0 = 64 for "
+                     "error \"full\", else 256");
+    exchange.word(
+        "error", &E::error,
+        Words<ErrorKind>{
+            {"full", ErrorKind::full}, {"loco", ErrorKind::loco}, {"none", ErrorKind::none}},
+        "what value_bits loses: full: sent later; loco: in part, from an 8-bit average; "
+        "none: lost");
+    exchange.number("bytes_per_param", &E::bytes_per_param, at_least(0),
+                    "budget per parameter and step, there and back, that sets density and bits as "
+                    "measured best; 0 = off");
+
+    Section loco(keys, "loco", &RunConfig::loco);
+    loco.number("beta", &LocoSection::beta, from_to_below(0, 1), "decay of the average error");
+    loco.integer("reset_every", &LocoSection::reset_every, between(0, 1e9),
+                 "optimizer steps after which the error starts from zero; 0 = never");
 
     Section feedback(keys, "error_feedback", &RunConfig::error_feedback);
     using F = ErrorFeedbackSection;

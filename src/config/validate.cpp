@@ -175,7 +175,7 @@ void validate(const RunConfig& config, int ranks, const Places& places) {
     check_batch(c);
     check_data(c);
     check_optimizer(c);
-    check_sparse(c);
+    check_exchange(c);
     check_comm(c);
     check_text(c, "run.wall_limit", config.run.wall_limit, wall_limit_seconds);
     check_text(c, "data.split", config.data.split, split_shares);

@@ -13,6 +13,8 @@ Index mask_code_bytes(MaskCode code, Index n, Index k) {
             return round_up(k + n / 255, 8);
         case MaskCode::index:
             return round_up(k * static_cast<Index>(sizeof(Position)), 8);
+        case MaskCode::entropy:
+            return detail::entropy_code_bytes(n, k);
     }
     return 0;
 }

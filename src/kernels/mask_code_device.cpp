@@ -152,6 +152,7 @@ struct Decode {
 void encode_mask_device(const Exec& exec, MaskCode code, Span<const Segment> segments,
                         Span<const Position> positions, Span<unsigned char> coded) {
     if (segments.extent(0) == 0) return;
+    if (code == MaskCode::entropy) return encode_entropy_device(exec, segments, positions, coded);
     Kokkos::parallel_for("scape::kernels::encode_mask",
                          Policy(exec, static_cast<int>(segments.extent(0)), team_threads),
                          Encode{code, segments.data(), positions.data(), coded.data()});
@@ -160,6 +161,7 @@ void encode_mask_device(const Exec& exec, MaskCode code, Span<const Segment> seg
 void decode_mask_device(const Exec& exec, MaskCode code, Span<const Segment> segments,
                         Span<const unsigned char> coded, Span<Position> positions) {
     if (segments.extent(0) == 0) return;
+    if (code == MaskCode::entropy) return decode_entropy_device(exec, segments, coded, positions);
     Kokkos::parallel_for("scape::kernels::decode_mask",
                          Policy(exec, static_cast<int>(segments.extent(0)), team_threads),
                          Decode{code, segments.data(), coded.data(), positions.data()});

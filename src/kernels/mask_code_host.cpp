@@ -152,6 +152,8 @@ void encode_segment(MaskCode code, const Segment& s, const Position* in, unsigne
             return encode_gaps(in, s.selected, out, bytes);
         case MaskCode::index:
             return encode_index(in, s.selected, out, bytes);
+        case MaskCode::entropy:
+            return;  // has kernels of its own
     }
 }
 
@@ -173,6 +175,8 @@ void decode_segment(MaskCode code, const Segment& s, const unsigned char* in, Po
         case MaskCode::index:
             out = decode_index(in, s.size, begin, out, s.selected);
             break;
+        case MaskCode::entropy:
+            break;
     }
     std::fill(out, end, begin + static_cast<Position>(s.size - 1));  // a damaged code was too short
 }
@@ -181,6 +185,7 @@ void decode_segment(MaskCode code, const Segment& s, const unsigned char* in, Po
 
 void encode_mask_host(const Exec& exec, MaskCode code, Span<const Segment> segments,
                       Span<const Position> positions, Span<unsigned char> coded) {
+    if (code == MaskCode::entropy) return encode_entropy_host(exec, segments, positions, coded);
     Kokkos::parallel_for("scape::kernels::encode_mask",
                          range(exec, static_cast<Index>(segments.extent(0))), [=](Index i) {
                              const Segment s = segments[i];
@@ -192,6 +197,7 @@ void encode_mask_host(const Exec& exec, MaskCode code, Span<const Segment> segme
 
 void decode_mask_host(const Exec& exec, MaskCode code, Span<const Segment> segments,
                       Span<const unsigned char> coded, Span<Position> positions) {
+    if (code == MaskCode::entropy) return decode_entropy_host(exec, segments, coded, positions);
     Kokkos::parallel_for("scape::kernels::decode_mask",
                          range(exec, static_cast<Index>(segments.extent(0))), [=](Index i) {
                              const Segment s = segments[i];

@@ -1,11 +1,18 @@
-#include <scape/kernels/loops.hpp>
-#include <scape/kernels/pack.hpp>
+// Values that travel as numbers, and the way to those in blocks.
+#include "pack_detail.hpp"
+#include "places.hpp"
+#include "value_levels.hpp"
 
-#include <cstring>
+#include <algorithm>
 
 namespace scape::kernels {
 
 namespace {
+
+using detail::Bf16;
+using detail::Differences;
+using detail::Elements;
+using detail::with_place;
 
 struct Fp32 {
     using Stored = float;
@@ -14,28 +21,10 @@ struct Fp32 {
     KOKKOS_FORCEINLINE_FUNCTION static float rest(float, float) { return 0.f; }
 };
 
-struct Bf16 {
-    using Stored = std::uint16_t;
-    KOKKOS_FORCEINLINE_FUNCTION static std::uint16_t encode(float x) {
-        std::uint32_t bits;
-        std::memcpy(&bits, &x, sizeof bits);
-        const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-        const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;  // rounding could make it infinite
-        return static_cast<std::uint16_t>(nan ? (bits >> 16) | 0x40u : rounded);
-    }
-    KOKKOS_FORCEINLINE_FUNCTION static float decode(std::uint16_t stored) {
-        const std::uint32_t bits = static_cast<std::uint32_t>(stored) << 16;
-        float x;
-        std::memcpy(&x, &bits, sizeof x);
-        return x;
-    }
-    KOKKOS_FORCEINLINE_FUNCTION static float rest(float x, float sent) { return x - sent; }
-};
-
 /// Calls f(Fp32()) or f(Bf16()).
 template <class F>
-void with_code(ValueCode code, const F& f) {
-    if (code == ValueCode::fp32) {
+void with_number(const ValueCode& code, const F& f) {
+    if (code.exact()) {
         f(Fp32());
     } else {
         f(Bf16());
@@ -51,127 +40,158 @@ const T* typed(Span<const unsigned char> bytes) {
     return reinterpret_cast<const T*>(bytes.data());
 }
 
+/// How many values of an array a message of numbers carries; it may be padded.
 template <class Code>
-struct PackAt {
-    float* a;
-    const Position* positions;
+Index count(const Selected& selected, const Span<const float>& array,
+            const Span<const unsigned char>& message) {
+    const auto positions = static_cast<Index>(selected.positions.extent(0));
+    if (positions > 0) return positions;
+    const auto all = static_cast<Index>(message.extent(0) / sizeof(typename Code::Stored));
+    return std::min(all, static_cast<Index>(array.extent(0)));
+}
+
+template <class Code, class Source>
+struct PackNumbers {
+    Source source;
     typename Code::Stored* message;
-    Index n;
-    bool keep;
     KOKKOS_FORCEINLINE_FUNCTION void operator()(Index j) const {
-        const Position soon = positions[j + fetch_ahead < n ? j + fetch_ahead : j];
-        prefetch_to_write(a + (soon == no_position ? 0 : soon));
-        const Position p = positions[j];
-        if (p == no_position) {
-            message[j] = Code::encode(0.f);
-            return;
-        }
-        const float x = a[p];
+        source.fetch(j + fetch_ahead);
+        const float x = source.value(j);
         const auto stored = Code::encode(x);
         message[j] = stored;
-        if (keep) a[p] = Code::rest(x, Code::decode(stored));
+        source.leave(j, Code::rest(x, Code::decode(stored)));
     }
 };
 
-template <class Code>
-struct PackAll {
-    float* a;
-    typename Code::Stored* message;
-    bool keep;
-    KOKKOS_FORCEINLINE_FUNCTION void operator()(Index j) const {
-        const float x = a[j];
-        const auto stored = Code::encode(x);
-        message[j] = stored;
-        if (keep) a[j] = Code::rest(x, Code::decode(stored));
-    }
-};
+inline constexpr Index summed = 256;  // values at a time, on a host
 
-template <class Code>
-struct SumValues {
+template <class Code, class Place>
+struct SumNumbers {
     const typename Code::Stored* mine;
     const typename Code::Stored* others;  // (P-1, stride)
     Index stride;                         // values in one message, padding included
     int ranks, rank;
     float scale;
-    const Position* positions;  // null: value j belongs at j
+    Place place;
     float* out;
-    Index origin;
+    Index n;
 
-    KOKKOS_FORCEINLINE_FUNCTION float value(int p, Index j) const {
-        return Code::decode(p == rank ? mine[j] : others[(p < rank ? p : p - 1) * stride + j]);
+    KOKKOS_FORCEINLINE_FUNCTION const typename Code::Stored* message(int p) const {
+        return p == rank ? mine : others + (p < rank ? p : p - 1) * stride;
     }
     KOKKOS_FORCEINLINE_FUNCTION void operator()(Index j) const {
-        float sum = value(0, j);
-        for (int p = 1; p < ranks; ++p) sum += value(p, j);
-        out[positions == nullptr ? j : static_cast<Index>(positions[j]) - origin] = scale * sum;
+        float sum = Code::decode(message(0)[j]);
+        for (int p = 1; p < ranks; ++p) sum += Code::decode(message(p)[j]);
+        place.store(out, j, scale * sum);
+    }
+    /// Message by message.
+    void operator()(const ShortRow& row, Index chunk) const {
+        const Index begin = chunk * summed, count = std::min(summed, n - begin);
+        const SumNumbers self = *this;
+        self.place.fetch(self.out, begin + count, begin + 2 * count);
+        alignas(64) float sum[summed];
+        for (int p = 0; p < self.ranks; ++p) {
+            const auto* const values = self.message(p) + begin;
+            if (p == 0) {
+                row.each(count, [&](Index j) { sum[j] = Code::decode(values[j]); });
+            } else {
+                row.each(count, [&](Index j) { sum[j] += Code::decode(values[j]); });
+            }
+        }
+        row.each(count,
+                 [&](Index j) { self.place.store(self.out, begin + j, self.scale * sum[j]); });
     }
 };
 
-}  // namespace
-
-void pack(const Exec& exec, ValueCode code, Span<float> a, Span<const Position> positions,
-          Rest rest, Span<unsigned char> message) {
-    const auto n = static_cast<Index>(positions.extent(0));
-    with_code(code, [&](auto c) {
-        using Code = decltype(c);
-        for_each(exec, "scape::kernels::pack", n,
-                 PackAt<Code>{a.data(), positions.data(), typed<typename Code::Stored>(message), n,
-                              rest == Rest::kept});
-    });
+template <class Sum>
+void sum_numbers(const Exec& exec, const Sum& sum) {
+    if constexpr (exec_is_host) {
+        for_each_short_row(exec, "scape::kernels::sum_values", (sum.n + summed - 1) / summed, sum);
+    } else {
+        for_each(exec, "scape::kernels::sum_values", sum.n, sum);
+    }
 }
 
-void pack_all(const Exec& exec, ValueCode code, Span<float> a, Rest rest,
-              Span<unsigned char> message) {
-    with_code(code, [&](auto c) {
-        using Code = decltype(c);
-        for_each(
-            exec, "scape::kernels::pack_all", static_cast<Index>(a.extent(0)),
-            PackAll<Code>{a.data(), typed<typename Code::Stored>(message), rest == Rest::kept});
-    });
-}
-
-void sum_values(const Exec& exec, ValueCode code, Span<const unsigned char> mine,
-                Span<const unsigned char> others, int rank, float scale,
-                Span<const Position> positions, bool compact, Span<float> out, Index origin) {
-    const Index n = compact ? out.extent(0) : positions.extent(0);
-    if (n == 0 || mine.extent(0) == 0) return;
-    const Index ranks = static_cast<Index>(others.extent(0) / mine.extent(0)) + 1;
-    with_code(code, [&](auto c) {
-        using Code = decltype(c);
-        using Stored = typename Code::Stored;
-        const Index stride = static_cast<Index>(mine.extent(0) / sizeof(Stored));
-        for_each(exec, "scape::kernels::sum_values", n,
-                 SumValues<Code>{typed<Stored>(mine), typed<Stored>(others), stride,
-                                 static_cast<int>(ranks), rank, scale,
-                                 compact ? nullptr : positions.data(), out.data(), origin});
-    });
-}
-
-namespace {
-
-template <class Code>
-struct AddValues {
+template <class Code, class Place>
+struct AddNumbers {
     const typename Code::Stored* message;
     float scale;
-    const Position* positions;
+    Place place;
     float* out;
-    Index origin;
     KOKKOS_FORCEINLINE_FUNCTION void operator()(Index j) const {
-        const Position p = positions[j];
-        if (p != no_position)
-            out[static_cast<Index>(p) - origin] += scale * Code::decode(message[j]);
+        place.store(out, j, place.load(out, j) + scale * Code::decode(message[j]));
     }
 };
 
 }  // namespace
 
-void add_values(const Exec& exec, ValueCode code, Span<const unsigned char> message, float scale,
-                Span<const Position> positions, Span<float> out, Index origin) {
-    with_code(code, [&](auto c) {
-        using Code = decltype(c);
-        for_each(exec, "scape::kernels::add_values", static_cast<Index>(positions.extent(0)),
-                 AddValues<Code>{typed<typename Code::Stored>(message), scale, positions.data(),
-                                 out.data(), origin});
+void pack(const Exec& exec, const ValueCode& code, const Selected& selected, Span<float> a,
+          Rest rest, Span<unsigned char> message) {
+    if (code.in_blocks()) return detail::pack_blocks(exec, code, selected, a, rest, message);
+    with_place(selected, 0, [&](auto place) {
+        with_number(code, [&](auto number) {
+            using Code = decltype(number);
+            using Source = Elements<decltype(place)>;
+            for_each(exec, "scape::kernels::pack", count<Code>(selected, a, message),
+                     PackNumbers<Code, Source>{Source{a.data(), place, rest == Rest::kept},
+                                               typed<typename Code::Stored>(message)});
+        });
+    });
+}
+
+void pack_differences(const Exec& exec, const ValueCode& code, const Selected& selected,
+                      Span<const float> master, Span<const float> replica, Index origin,
+                      Span<unsigned char> message) {
+    if (code.in_blocks()) {
+        return detail::pack_blocks_of_differences(exec, code, selected, master, replica, origin,
+                                                  message);
+    }
+    with_place(selected, origin, [&](auto place) {
+        using Source = Differences<decltype(place)>;
+        for_each(exec, "scape::kernels::pack_differences", count<Bf16>(selected, master, message),
+                 PackNumbers<Bf16, Source>{Source{master.data(), replica.data(), place},
+                                           typed<Bf16::Stored>(message)});
+    });
+}
+
+void sum_values(const Exec& exec, const ValueCode& code, const Selected& selected,
+                Span<const unsigned char> mine, Span<const unsigned char> others, int rank,
+                float scale, bool compact, Span<float> out, Index origin) {
+    if (mine.extent(0) == 0) return;
+    if (code.in_blocks()) {
+        return detail::sum_blocks(exec, code, selected, mine, others, rank, scale, compact, out,
+                                  origin);
+    }
+    const int ranks = static_cast<int>(others.extent(0) / mine.extent(0)) + 1;
+    with_number(code, [&](auto number) {
+        using Code = decltype(number);
+        using Stored = typename Code::Stored;
+        const auto stride = static_cast<Index>(mine.extent(0) / sizeof(Stored));
+        const auto sum = [&](auto place, Index n) {
+            sum_numbers(exec, SumNumbers<Code, decltype(place)>{
+                                  typed<Stored>(mine), typed<Stored>(others), stride, ranks, rank,
+                                  scale, place, out.data(), n});
+        };
+        if (compact) {
+            sum(detail::InOrder{0}, static_cast<Index>(out.extent(0)));
+        } else {
+            with_place(selected, origin,
+                       [&](auto place) { sum(place, count<Code>(selected, out, mine)); });
+        }
+    });
+}
+
+void add_values(const Exec& exec, const ValueCode& code, const Selected& selected,
+                Span<const unsigned char> message, float scale, Span<float> out, Index origin) {
+    if (code.in_blocks())
+        return detail::add_blocks(exec, code, selected, message, scale, out, origin);
+    with_place(selected, origin, [&](auto place) {
+        with_number(code, [&](auto number) {
+            using Code = decltype(number);
+            for_each(exec, "scape::kernels::add_values", count<Code>(selected, out, message),
+                     AddNumbers<Code, decltype(place)>{typed<typename Code::Stored>(message), scale,
+                                                       place, out.data()});
+        });
     });
 }
 

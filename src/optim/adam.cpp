@@ -20,6 +20,7 @@ ElementNumbers element_numbers(const config::OptimizerSection& config, const Ste
         n.c1 = static_cast<float>(1 - std::pow(config.beta1, t));
         n.c2 = static_cast<float>(1 - std::pow(config.beta2, t));
     }
+    n.mu = static_cast<float>(config.momentum);
     n.eta = numbers.lr;
     n.keep = decay ? static_cast<float>(1 - numbers.lr * config.weight_decay) : 1.f;
     n.grad_scale = numbers.grad_scale;
@@ -44,6 +45,8 @@ std::unique_ptr<Optimizer> make_optimizer(const config::OptimizerSection& config
             return make_adamw(config, shard_extent);
         case config::OptimizerKind::adams:
             return make_adams(config, shard_extent);
+        case config::OptimizerKind::sgd:
+            return make_sgd(config, shard_extent);
         case config::OptimizerKind::scape:
             break;  // not element by element: make_scape
     }

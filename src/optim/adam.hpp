@@ -1,5 +1,6 @@
 #pragma once
-// What AdamW and AdamS share: their numbers, and the way from an optimizer to a slice's kernel.
+// What AdamW, AdamS and SGD share: their numbers, and the way from an optimizer to a slice's
+// kernel.
 
 #include <scape/optim/element_update.hpp>
 #include <scape/optim/optimizer.hpp>
@@ -8,6 +9,7 @@ namespace scape::optim {
 
 std::unique_ptr<Optimizer> make_adamw(const config::OptimizerSection& config, Index shard_extent);
 std::unique_ptr<Optimizer> make_adams(const config::OptimizerSection& config, Index shard_extent);
+std::unique_ptr<Optimizer> make_sgd(const config::OptimizerSection& config, Index shard_extent);
 
 ElementNumbers element_numbers(const config::OptimizerSection& config, const StepNumbers& numbers,
                                bool decay);

@@ -128,52 +128,51 @@ void norms(const Exec& exec, const Where& at, const Elapsed& elapsed, Index n,
 // and a zero where s was.
 void update_mask(const Exec& exec, const ElementNumbers& numbers, const Where& at,
                  const Elapsed& elapsed, const PowerTable& powers, Index n, Span<float> sums,
-                 const Moments& moments, Span<std::uint32_t> visit, Span<float> weights,
+                 const Moments& moments, Span<std::uint32_t> visit, Span<float> master,
                  Span<float> back) {
     const bool clear = !at.compact;
+    const bool sent = back.extent(0) > 0;
     kernels::for_each(
         exec, "scape::optim::catch_up", n, KOKKOS_LAMBDA(Index j) {
             // What is scattered over memory is asked for in time.
             const Index soon = j + kernels::fetch_ahead < n ? j + kernels::fetch_ahead : j;
             kernels::prefetch_to_write(&visit(at.in_shard(soon)));
             moments.prefetch(at.in_shard(soon));
-            kernels::prefetch_to_write(&weights(at.in_bucket(soon)));
+            kernels::prefetch_to_write(&master(at.in_piece(soon)));
             kernels::prefetch_to_write(&sums(at.in_sums(soon)));
 
             const Index e = at.in_shard(j);
-            const Index i = at.in_bucket(j);
-            float w = weights(i);
+            const Index i = at.in_piece(j);
+            float w = master(i);
             moments.step(numbers, powers, elapsed(e), e, sums(at.in_sums(j)), w);
             visit(e) = elapsed.now;
-            weights(i) = w;
-            back(j) = w;
-            if (clear) sums(i) = 0.f;
+            master(i) = w;
+            if (sent) back(j) = w;
+            if (clear) sums(at.in_bucket(j)) = 0.f;
         });
 }
 
 // The same where everything travels: every element is visited, which `Elapsed::dense` will say.
 void update_all(const Exec& exec, const ElementNumbers& numbers, const Where& at,
                 const Elapsed& elapsed, const PowerTable& powers, Index n, Span<const float> sums,
-                const Moments& moments, Span<float> weights) {
+                const Moments& moments, Span<float> master) {
     kernels::for_each(
         exec, "scape::optim::catch_up_all", n, KOKKOS_LAMBDA(Index j) {
             const Index e = at.shard + j;
-            const Index i = at.piece + j;
-            float w = weights(i);
+            float w = master(j);
             moments.step(numbers, powers, elapsed(e), e, sums(j), w);
-            weights(i) = w;
+            master(j) = w;
         });
 }
 
 // ... and travelled last time too: AdamS, or AdamW.
 void update_dense(const Exec& exec, const ElementNumbers& numbers, const Where& at, Index n,
-                  Span<const float> sums, const Moments& moments, Span<float> weights) {
+                  Span<const float> sums, const Moments& moments, Span<float> master) {
     kernels::for_each(
         exec, "scape::optim::scape_dense", n, KOKKOS_LAMBDA(Index j) {
-            const Index i = at.piece + j;
-            float w = weights(i);
+            float w = master(j);
             moments.dense_step(numbers, at.shard + j, sums(j), w);
-            weights(i) = w;
+            master(j) = w;
         });
 }
 
@@ -212,17 +211,18 @@ class CatchUp : public ScapeOwner {
         squares_.add(exec, a.bucket, out);
     }
 
-    void update(const Exec& exec, const StepNumbers& numbers, const Arrived& a, Span<float> weights,
-                Span<float> back) override {
+    void update(const Exec& exec, const StepNumbers& numbers, const Arrived& a,
+                const Weights& weights) override {
         const ElementNumbers n = decay(exec, numbers, a, weights);
         const Where at = where(a);
         if (!a.all) {
             update_mask(exec, n, at, elapsed(), table(), a.count(), a.sums, moments(), visit_,
-                        weights, back);
+                        weights.master, weights.back);
         } else if (dense_ == done_) {
-            update_dense(exec, n, at, a.count(), a.sums, moments(), weights);
+            update_dense(exec, n, at, a.count(), a.sums, moments(), weights.master);
         } else {
-            update_all(exec, n, at, elapsed(), table(), a.count(), a.sums, moments(), weights);
+            update_all(exec, n, at, elapsed(), table(), a.count(), a.sums, moments(),
+                       weights.master);
         }
     }
 

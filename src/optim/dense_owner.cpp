@@ -1,4 +1,6 @@
-#include <scape/kernels/pointwise.hpp>
+#include "adam.hpp"
+
+#include <scape/optim/decay.hpp>
 #include <scape/optim/owner.hpp>
 #include <scape/optim/squares.hpp>
 
@@ -10,11 +12,13 @@ class DenseOwner : public Owner {
    public:
     DenseOwner(const config::OptimizerSection& config, const FlatLayout& layout,
                const Sharding& sharding, int rank)
-        : layout_(layout),
+        : config_(config),
+          layout_(layout),
           sharding_(sharding),
           rank_(rank),
           slices_(sharding.slices(rank)),
           optimizer_(make_optimizer(config, sharding.shard_extent())),
+          decay_(layout, sharding, rank),
           squares_(sharding, sharding.ranks()) {}
 
     void begin_step(const Exec& exec) override { squares_.clear(exec); }
@@ -25,16 +29,18 @@ class DenseOwner : public Owner {
     }
     void add_squares(const Exec& exec, Span<double> result) override { squares_.sum(exec, result); }
 
-    void update(const Exec& exec, const StepNumbers& numbers, const Arrived& a, Span<float> weights,
-                Span<float>) override {
-        const Index bucket = sharding_.bucket(a.bucket).begin;
+    void update(const Exec& exec, const StepNumbers& numbers, const Arrived& a,
+                const Weights& weights) override {
+        if (weights.apart)
+            decay_.bucket(exec, element_numbers(config_, numbers, true).keep, a.bucket,
+                          weights.replica);
         const Index piece = sharding_.piece(a.bucket, rank_).begin;
         for (const Slice& s : slices_) {
             if (s.bucket != a.bucket) continue;
             const auto [begin, end] = s.flat;
             optimizer_->update(exec, numbers, s,
                                layout_.tensors()[static_cast<std::size_t>(s.tensor)].decay,
-                               slice(weights, begin - bucket, end - bucket),
+                               slice(weights.master, begin - piece, end - piece),
                                slice(a.sums, begin - piece, end - piece));
         }
     }
@@ -47,11 +53,13 @@ class DenseOwner : public Owner {
     }
 
    private:
+    const config::OptimizerSection config_;
     const FlatLayout& layout_;
     const Sharding& sharding_;
     int rank_;
     std::vector<Slice> slices_;
     std::unique_ptr<Optimizer> optimizer_;
+    Decay decay_;  // of replicas
     Squares squares_;
 };
 

@@ -7,14 +7,13 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <stdexcept>
+#include <vector>
 
 namespace scape::optim {
 
 using kernels::Position;
 using kernels::Rest;
-using kernels::ValueCode;
 
 namespace {
 
@@ -24,32 +23,34 @@ struct Needs {
     Index sums = 0;     // elements of sums that need an array of their own
 };
 
-Needs needs_of(const Sharding& sharding, MaskPlan* plan, int rank, bool dense_owner,
-               bool own_choice, const Exchange::Options& options) {
+Needs needs_of(MaskPlan plan, int rank, bool dense_owner, bool own_choice,
+               const Exchange::Options& options) {
+    const Sharding& sharding = plan.sharding();
     const Index ranks = sharding.ranks();
-    const Index bytes = kernels::value_bytes(options.code);
-    const Index bucket = sharding.largest_bucket();
-    const bool lossy = options.code != ValueCode::fp32;
-    const bool apart = options.rest == Rest::kept && lossy;
+    const bool apart = options.rest == Rest::kept && !options.values.exact();
     Needs needs;
     // Everything travels, at least in the first step.
-    needs.message = bucket / ranks * (ranks - 1) * bytes;
-    if (lossy) needs.message += bucket * bytes + 2 * MessagePool::alignment;
+    std::vector<double> densities{1};
+    if (options.largest_density > 0) densities.push_back(options.largest_density);
     if (apart || dense_owner) needs.sums = sharding.shard_extent();
-    if (plan != nullptr && options.largest_density > 0) {
-        const double before = plan->density();
-        plan->set(options.largest_density);
-        const Index each = bytes + (own_choice ? static_cast<Index>(sizeof(kernels::Position)) : 0);
-        const Index messages = own_choice ? 4 : 2;
+    for (const double d : densities) {
+        plan.set(d);
+        const bool straight = plan.all() && options.values.exact();
         for (int b = 0; b < sharding.buckets(); ++b) {
-            const Index there = (2 * ranks - 1) * plan->padded(b) * each;
-            const Index back =
-                dense_owner ? 0 : ranks * plan->padded(b) * static_cast<Index>(sizeof(float));
-            needs.message =
-                std::max({needs.message, there + messages * MessagePool::alignment, back});
+            const Index part = plan.part_bytes(options.values, b, false);
+            const Index positions = own_choice && !plan.all()
+                                        ? plan.padded(b) * static_cast<Index>(sizeof(Position))
+                                        : 0;
+            Index there = (ranks - 1) * part;
+            if (!straight) there += ranks * part + 2 * MessagePool::alignment;
+            if (positions > 0) there += (2 * ranks - 1) * positions + 2 * MessagePool::alignment;
+            const bool all_back = plan.all() || dense_owner;
+            const Index back = all_back && options.deltas.exact()
+                                   ? 0
+                                   : ranks * plan.part_bytes(options.deltas, b, all_back);
+            needs.message = std::max({needs.message, there, back});
         }
-        if (apart) needs.sums = std::max(needs.sums, plan->selected_of(rank));
-        plan->set(before);
+        if (apart) needs.sums = std::max(needs.sums, plan.selected_of(rank));
     }
     needs.message = round_up(needs.message, MessagePool::alignment);
     return needs;
@@ -68,19 +69,29 @@ Index pool_bytes(const Sharding& sharding, const Needs& needs, int buffers) {
     return needs.message * std::min(buffers, sharding.buckets());
 }
 
+MaskPlan plan_of_everything(const FlatLayout& layout, const Sharding& sharding) {
+    MaskPlan plan(layout, sharding, {});
+    plan.set(1);
+    return plan;
+}
+
 }  // namespace
 
-Exchange::Exchange(comm::Communicator& communicator, const Sharding& sharding,
-                   Span<float> parameters, Span<float> gradients, Owner& owner, Elements* elements,
-                   ErrorFeedback* feedback, const Options& options)
+Exchange::Exchange(comm::Communicator& communicator, const FlatLayout& layout,
+                   const Sharding& sharding, Span<float> parameters, Span<float> gradients,
+                   const Parts& parts, const Options& options)
     : comm_(communicator),
       sharding_(sharding),
       parameters_(parameters),
       gradients_(gradients),
-      owner_(owner),
-      elements_(elements),
-      feedback_(feedback),
+      owner_(parts.owner),
+      elements_(parts.elements),
+      feedback_(parts.feedback),
+      loco_(parts.loco),
       options_(options),
+      everything_(plan_of_everything(layout, sharding)),
+      values_(options.values, everything_, communicator.rank()),
+      deltas_(options.deltas, everything_, communicator.rank()),
       sums_begin_(static_cast<std::size_t>(sharding.buckets()), 0),
       gathering_(static_cast<std::size_t>(sharding.buckets())),
       first_gather_(sharding.buckets()),
@@ -94,23 +105,27 @@ Exchange::Exchange(comm::Communicator& communicator, const Sharding& sharding,
                         whole, sharding.ranks(), communicator.size(), parameters.extent(0),
                         gradients.extent(0), options.buffers));
     }
-    std::optional<MaskPlan> plan;
-    if (elements != nullptr) plan = elements->plan();
-    const Needs needs = needs_of(sharding, plan ? &*plan : nullptr, comm_.rank(), dense_owner(),
-                                 own_choice(), options);
+    const Needs needs = needs_of(elements_ != nullptr ? elements_->plan() : everything_,
+                                 comm_.rank(), dense_owner(), own_choice(), options);
     pool_ = MessagePool(pool_bytes(sharding, needs, options.buffers));
     sums_ = Vec<float>("scape::optim::sums", static_cast<std::size_t>(needs.sums));
+    if (deltas())
+        master_ =
+            Vec<float>("scape::optim::master", static_cast<std::size_t>(sharding.shard_extent()));
 }
 
-Index Exchange::buffer_bytes(const Sharding& sharding, MaskPlan* plan, int rank, bool dense_owner,
-                             bool own_choice, const Options& options) {
-    const Needs needs = needs_of(sharding, plan, rank, dense_owner, own_choice, options);
-    return pool_bytes(sharding, needs, options.buffers) +
-           needs.sums * static_cast<Index>(sizeof(float));
+Index Exchange::buffer_bytes(MaskPlan plan, int rank, bool dense_owner, bool own_choice,
+                             const Options& options) {
+    const Needs needs = needs_of(plan, rank, dense_owner, own_choice, options);
+    return pool_bytes(plan.sharding(), needs, options.buffers) +
+           needs.sums * static_cast<Index>(sizeof(float)) +
+           MessageLayout::device_bytes(options.values, plan) +
+           MessageLayout::device_bytes(options.deltas, plan);
 }
 
 Index Exchange::buffer_bytes() const {
-    return pool_.bytes() + static_cast<Index>(sums_.span() * sizeof(float));
+    return pool_.bytes() + static_cast<Index>(sums_.span() * sizeof(float)) +
+           values_.device_bytes() + deltas_.device_bytes();
 }
 
 Span<float> Exchange::bucket_of(Span<float> flat, int bucket) const {
@@ -123,10 +138,9 @@ Span<float> Exchange::own(Span<float> flat, int bucket) const {
     return slice(flat, mine.begin, mine.end);
 }
 
-/// Values in one rank's part of a message.
-Index Exchange::piece_values(int bucket) const {
-    return sparse() ? elements_->plan().padded(bucket)
-                    : sharding_.bucket(bucket).size() / comm_.size();
+/// The first element of the own piece, counted from the start of the bucket.
+Index Exchange::own_origin(int bucket) const {
+    return sharding_.piece(bucket, comm_.rank()).begin - sharding_.bucket(bucket).begin;
 }
 
 /// Sums that the owner gets.
@@ -168,12 +182,16 @@ void Exchange::begin_step(const Exec& exec, const StepPlan& step) {
 void Exchange::begin(const Exec& exec) {
     finish_gathers(exec);  // the last step's weights are unpacked with the last step's mask
     if (elements_ != nullptr) elements_->ready(exec, step_);
+    values_.set(exec, sparse() ? elements_->plan() : everything_);
+    deltas_.set(exec, all_back() ? everything_ : elements_->plan());
     Index end = 0;
     for (int b = 0; b < sharding_.buckets(); ++b) {
         sums_begin_[static_cast<std::size_t>(b)] = end;
         end += arriving_values(b);
     }
-    if (sparse() && dense_owner()) kernels::fill_zero<float>(exec, sums_);
+    // What nobody sends is zero: elements that no rank chose; padding, which codes leave out.
+    if (sparse() ? dense_owner() : !sums_all_) kernels::fill_zero<float>(exec, sums_);
+    sums_all_ = !sparse();
     begun_ = true;
 }
 
@@ -186,11 +204,12 @@ void Exchange::gradients_final(const Exec& exec, Index begin) {
 }
 
 void Exchange::send(const Exec& exec, int bucket) {
-    const Index values = piece_values(bucket);
-    const Index piece = values * kernels::value_bytes(options_.code);
+    const Index piece = values_.part_bytes(bucket);
     const Index others = comm_.size() - 1;
     const bool with_positions = sparse() && own_choice();
-    const Index positions = with_positions ? values * static_cast<Index>(sizeof(Position)) : 0;
+    const Index positions =
+        with_positions ? elements_->plan().padded(bucket) * static_cast<Index>(sizeof(Position))
+                       : 0;
     Reduction r;
     r.bucket = bucket;
     // One block of the pool: send, received, and the same of positions.
@@ -215,7 +234,7 @@ void Exchange::send(const Exec& exec, int bucket) {
     owner_.before_pack(exec, bucket, own_gradients(bucket));
     if (!straight()) {
         pack(exec, r);
-        if (values > 0) r.pending = comm_.all_to_all(exec, r.send, r.received);
+        if (piece > 0) r.pending = comm_.all_to_all(exec, r.send, r.received);
         if (r.send_positions.extent(0) > 0)
             r.pending_positions = comm_.all_to_all(exec, r.send_positions, r.received_positions);
     } else if (comm_.size() > 1) {
@@ -230,15 +249,19 @@ void Exchange::pack(const Exec& exec, Reduction& r) {
     const Region region("scape::optim::pack");
     const Span<float> a = bucket_of(gradients_, r.bucket);
     if (!sparse()) {
-        kernels::pack_all(exec, options_.code, a, options_.rest, r.send);
+        const auto all = values_.whole(r.bucket, {});
+        if (loco_ != nullptr) {
+            loco_->pack(exec, r.bucket, all, a, r.send);
+        } else {
+            kernels::pack(exec, options_.values, all, a, options_.rest, r.send);
+        }
         return;
     }
     const Span<Position> message = as_positions(r.send_positions);
     elements_->choose(exec, r.bucket, a, message);
-    kernels::pack(
-        exec, options_.code, a,
-        own_choice() ? Span<const Position>(message) : elements_->positions(exec, r.bucket),
-        Rest::kept, r.send);
+    const auto positions =
+        own_choice() ? Span<const Position>(message) : elements_->positions(exec, r.bucket);
+    kernels::pack(exec, options_.values, values_.whole(r.bucket, positions), a, Rest::kept, r.send);
 }
 
 Span<float> Exchange::sums_of(int bucket) const {
@@ -273,18 +296,25 @@ void Exchange::sum(const Exec& exec, const Reduction& r, const Arrived& a) {
         return rank == me ? slice(send, me * size, (me + 1) * size)
                           : slice(received, at, at + size);
     };
-    const Index origin = sharding_.piece(r.bucket, me).begin - sharding_.bucket(r.bucket).begin;
-    if (!sparse() || !dense_owner()) {
-        kernels::sum_values(exec, options_.code, part(r.send, r.received, me), r.received, me,
-                            scale, a.positions, a.all || a.compact, a.sums);
+    const auto mine = part(r.send, r.received, me);
+    const auto sum_at = [&](Span<const Position> positions, bool compact, Index origin) {
+        kernels::sum_values(exec, options_.values, values_.own(r.bucket, positions), mine,
+                            r.received, me, scale, compact, a.sums, origin);
+    };
+    const Index origin = own_origin(r.bucket);
+    if (sparse() && elements_->plan().selected(r.bucket, me) == 0) return;
+    if (!sparse()) {
+        sum_at({}, true, 0);
+    } else if (!dense_owner()) {
+        sum_at(a.positions, a.compact, 0);
     } else if (!own_choice()) {
-        kernels::sum_values(exec, options_.code, part(r.send, r.received, me), r.received, me,
-                            scale, elements_->own_positions(exec, r.bucket), false, a.sums, origin);
+        sum_at(elements_->own_positions(exec, r.bucket), false, origin);
     } else {
-        for (int rank = 0; rank < comm_.size(); ++rank)
-            kernels::add_values(exec, options_.code, part(r.send, r.received, rank), 1.f,
-                                as_positions(part(r.send_positions, r.received_positions, rank)),
-                                a.sums, origin);
+        for (int rank = 0; rank < comm_.size(); ++rank) {
+            const auto positions = as_positions(part(r.send_positions, r.received_positions, rank));
+            kernels::add_values(exec, options_.values, values_.own(r.bucket, positions),
+                                part(r.send, r.received, rank), 1.f, a.sums, origin);
+        }
         kernels::scale(exec, scale, a.sums);
     }
 }
@@ -316,27 +346,56 @@ void Exchange::give_up(const Exec& exec) {
 
 // --- And back ----------------------------------------------------------------------------------
 
-Span<float> Exchange::back(const Exec& exec, int bucket) {
-    if (!sparse() || dense_owner()) return {};
-    const Index padded = elements_->plan().padded(bucket);
-    Gather& g = gathering_[static_cast<std::size_t>(bucket)];
-    g.unpacked = true;
-    if (padded == 0) return {};
-    g.message = take(exec, comm_.size() * padded * static_cast<Index>(sizeof(float)));
-    const Index begin = comm_.rank() * padded;
-    auto* const values = reinterpret_cast<float*>(g.message.data());
-    return Span<float>(values + begin, static_cast<std::size_t>(arriving_values(bucket)));
+void Exchange::take_master(const Exec& exec) {
+    if (!deltas()) return;
+    for (int b = 0; b < sharding_.buckets(); ++b) {
+        const Range piece = sharding_.shard_piece(b);
+        Kokkos::deep_copy(exec, slice(master_, piece.begin, piece.end), own_weights(b));
+    }
 }
 
-void Exchange::gather_begin(const Exec& exec, int bucket) {
+Weights Exchange::weights(const Exec& exec, int bucket) {
+    Weights w;
+    w.replica = bucket_of(parameters_, bucket);
+    w.apart = deltas();
+    const Range piece = sharding_.shard_piece(bucket);
+    w.master = w.apart ? slice(master_, piece.begin, piece.end) : own_weights(bucket);
     Gather& g = gathering_[static_cast<std::size_t>(bucket)];
+    g.unpacked = w.apart || !all_back();
+    const Index part = g.unpacked ? deltas_.part_bytes(bucket) : 0;
+    if (part == 0) return w;
+    g.message = take(exec, comm_.size() * part);
+    if (w.apart) return w;
+    auto* const values = reinterpret_cast<float*>(g.message.data() + comm_.rank() * part);
+    w.back = Span<float>(values, static_cast<std::size_t>(arriving_values(bucket)));
+    return w;
+}
+
+void Exchange::gather_begin(const Exec& exec, const Arrived& arrived) {
+    const int bucket = arrived.bucket;
+    Gather& g = gathering_[static_cast<std::size_t>(bucket)];
+    if (!g.unpacked) return gather_parameters(exec, bucket);
     if (bucket == 0) first_gather_ = 0;
     g.begun = true;
-    if (g.unpacked) {
-        if (g.message.extent(0) > 0) g.pending = comm_.all_gather(exec, g.message);
-    } else if (comm_.size() > 1) {
-        g.pending = comm_.all_gather(exec, bucket_of(parameters_, bucket));
+    if (g.message.extent(0) == 0) return;
+    const bool news = all_back() || arrived.positions.extent(0) > 0;
+    if (deltas() && news) {
+        const Region region("scape::optim::pack");
+        const Range piece = sharding_.shard_piece(bucket);
+        const Index part = deltas_.part_bytes(bucket);
+        kernels::pack_differences(exec, options_.deltas, deltas_.own(bucket, arrived.positions),
+                                  slice(master_, piece.begin, piece.end), own_weights(bucket),
+                                  all_back() ? 0 : own_origin(bucket),
+                                  slice(g.message, comm_.rank() * part, (comm_.rank() + 1) * part));
     }
+    g.pending = comm_.all_gather(exec, g.message);
+}
+
+void Exchange::gather_parameters(const Exec& exec, int bucket) {
+    if (bucket == 0) first_gather_ = 0;
+    Gather& g = gathering_[static_cast<std::size_t>(bucket)];
+    g.begun = true;
+    if (comm_.size() > 1) g.pending = comm_.all_gather(exec, bucket_of(parameters_, bucket));
 }
 
 void Exchange::finish_gather(const Exec& exec, int bucket) {
@@ -344,13 +403,20 @@ void Exchange::finish_gather(const Exec& exec, int bucket) {
     wait(exec, g.pending);
     if (g.message.extent(0) > 0) {
         const Region region("scape::optim::unpack");
-        const auto values = as_floats(g.message);
-        const auto positions = elements_->positions(exec, bucket);
-        const Index piece = static_cast<Index>(positions.extent(0)) / comm_.size();
-        const Index mine = comm_.rank() * piece;  // which is in place since the update
-        for (const Range r : {Range{0, mine}, Range{mine + piece, comm_.size() * piece}})
-            kernels::unpack(exec, slice(values, r.begin, r.end), slice(positions, r.begin, r.end),
-                            weights(bucket));
+        const Span<float> replica = bucket_of(parameters_, bucket);
+        Span<const Position> positions;
+        if (!all_back()) positions = elements_->positions(exec, bucket);
+        if (deltas()) {
+            kernels::add_values(exec, options_.deltas, deltas_.whole(bucket, positions), g.message,
+                                1.f, replica);
+        } else {
+            const auto values = as_floats(g.message);
+            const Index piece = static_cast<Index>(positions.extent(0)) / comm_.size();
+            const Index mine = comm_.rank() * piece;  // which is in place since the update
+            for (const Range r : {Range{0, mine}, Range{mine + piece, comm_.size() * piece}})
+                kernels::unpack(exec, slice(values, r.begin, r.end),
+                                slice(positions, r.begin, r.end), replica);
+        }
         pool_.free_oldest();
     }
     g = Gather();

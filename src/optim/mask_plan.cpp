@@ -16,6 +16,8 @@ kernels::MaskCode mask_code_for(config::MaskCodeChoice choice, double density) {
             return MaskCode::gaps;
         case MaskCodeChoice::index:
             return MaskCode::index;
+        case MaskCodeChoice::entropy:
+            return MaskCode::entropy;
         case MaskCodeChoice::automatic:
             break;
     }
@@ -111,24 +113,53 @@ Index MaskPlan::selected_of(int rank) const {
     return sum;
 }
 
-MaskPlan::Sent MaskPlan::bytes_sent(Index value_bytes, config::Elements elements) const {
-    constexpr Index weight_bytes = sizeof(float);
-    const Index whole = sharding_->shard_extent();
-    const Index piece = all() ? whole : std::accumulate(padded_.begin(), padded_.end(), Index(0));
-    const Index others = ranks_ - 1;
-    Sent sent;
-    sent.gradients = others * piece * value_bytes;
-    const bool dense_owner = elements != config::Elements::automatic;
-    sent.weights = others * (dense_owner ? whole : piece) * weight_bytes;
-    if (all()) return sent;
-    if (elements == config::Elements::topk_ef) {
-        sent.masks = others * piece * static_cast<Index>(sizeof(kernels::Position));
-    } else if (elements == config::Elements::clt_k) {
-        sent.masks = others * bucket_code_.back() / ranks_;
-    } else {
-        sent.masks = others * code_bytes_;
+Index MaskPlan::part_bytes(const kernels::ValueCode& code, int bucket, bool everything) const {
+    everything = everything || all();
+    if (!code.in_blocks()) {
+        const Index values =
+            everything ? sharding_->bucket(bucket).size() / ranks_ : padded(bucket);
+        return values * code.bits / 8;
     }
-    return sent;
+    Index most = 0;
+    for (int r = 0; r < ranks_; ++r) {
+        Index bytes = 0;
+        const Range mine = rows(bucket, r);
+        for (Index i = mine.begin; i < mine.end; ++i) {
+            const kernels::Segment& s = segments_[static_cast<std::size_t>(i)];
+            bytes += kernels::coded_bytes(code, everything ? s.size : s.selected);
+        }
+        most = std::max(most, bytes);
+    }
+    return most;
+}
+
+MaskPlan::Bytes MaskPlan::message_bytes(const kernels::ValueCode& values,
+                                        const kernels::ValueCode& deltas,
+                                        config::Elements elements) const {
+    const bool dense_owner = elements != config::Elements::automatic;
+    Bytes bytes;
+    for (int b = 0; b < sharding_->buckets(); ++b) {
+        bytes.gradients += ranks_ * part_bytes(values, b, false);
+        bytes.weights += ranks_ * part_bytes(deltas, b, dense_owner);
+    }
+    if (all()) return bytes;
+    if (elements == config::Elements::topk_ef) {
+        const Index piece = std::accumulate(padded_.begin(), padded_.end(), Index(0));
+        bytes.masks = ranks_ * piece * static_cast<Index>(sizeof(kernels::Position));
+    } else if (elements == config::Elements::clt_k) {
+        bytes.masks = bucket_code_.back();
+    } else {
+        bytes.masks = ranks_ * code_bytes_;
+    }
+    return bytes;
+}
+
+MaskPlan::Bytes MaskPlan::bytes_sent(const kernels::ValueCode& values,
+                                     const kernels::ValueCode& deltas,
+                                     config::Elements elements) const {
+    const auto sent = [this](Index bytes) { return bytes * (ranks_ - 1) / ranks_; };
+    const Bytes all = message_bytes(values, deltas, elements);
+    return {sent(all.gradients), sent(all.weights), sent(all.masks)};
 }
 
 }  // namespace scape::optim

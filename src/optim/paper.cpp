@@ -32,27 +32,28 @@ void to_gradient(const Exec& exec, const ElementNumbers& numbers, const Where& a
 
 void update_mask(const Exec& exec, const ElementNumbers& numbers, const Where& at, const Was& was,
                  Index n, Span<float> sums, Span<float> z, Span<std::uint8_t> flags,
-                 Span<float> weights, Span<float> back) {
+                 Span<float> master, Span<float> back) {
     const bool clear = !at.compact;
+    const bool sent = back.extent(0) > 0;
     kernels::for_each(
         exec, "scape::optim::paper", n, KOKKOS_LAMBDA(Index j) {
             // What is scattered over memory is asked for in time.
             const Index soon = j + kernels::fetch_ahead < n ? j + kernels::fetch_ahead : j;
             kernels::prefetch_to_write(&flags(at.in_shard(soon)));
             kernels::prefetch_to_write(&z(at.in_shard(soon)));
-            kernels::prefetch_to_write(&weights(at.in_bucket(soon)));
+            kernels::prefetch_to_write(&master(at.in_piece(soon)));
             kernels::prefetch_to_write(&sums(at.in_sums(soon)));
 
             const Index e = at.in_shard(j);
-            const Index i = at.in_bucket(j);
-            float w = weights(i);
+            const Index i = at.in_piece(j);
+            float w = master(i);
             float m = paper_state(numbers, was(e), z(e)).m_prev;
             adams_element(numbers, sums(at.in_sums(j)), w, m);
             z(e) = m;
             flags(e) |= in_this;
-            weights(i) = w;
-            back(j) = w;
-            if (clear) sums(i) = 0.f;
+            master(i) = w;
+            if (sent) back(j) = w;
+            if (clear) sums(at.in_bucket(j)) = 0.f;
         });
 }
 
@@ -70,16 +71,15 @@ void settle(const Exec& exec, float b1, const Was& was, Index begin, Index n, Sp
 }
 
 void update_all(const Exec& exec, const ElementNumbers& numbers, const Where& at, const Was& was,
-                Index n, Span<const float> sums, Span<float> z, Span<float> weights) {
+                Index n, Span<const float> sums, Span<float> z, Span<float> master) {
     kernels::for_each(
         exec, "scape::optim::paper_all", n, KOKKOS_LAMBDA(Index j) {
             const Index e = at.shard + j;
-            const Index i = at.piece + j;
-            float w = weights(i);
+            float w = master(j);
             float m = paper_state(numbers, was(e), z(e)).m_prev;
             adams_element(numbers, sums(j), w, m);
             z(e) = m;
-            weights(i) = w;
+            master(j) = w;
         });
 }
 
@@ -109,15 +109,16 @@ class Paper : public ScapeOwner {
         squares_.add(exec, a.bucket, out);
     }
 
-    void update(const Exec& exec, const StepNumbers& numbers, const Arrived& a, Span<float> weights,
-                Span<float> back) override {
+    void update(const Exec& exec, const StepNumbers& numbers, const Arrived& a,
+                const Weights& weights) override {
         const ElementNumbers n = decay(exec, numbers, a, weights);
         const Where at = where(a);
         if (a.all) {
-            update_all(exec, n, at, was(), a.count(), a.sums, z_, weights);
+            update_all(exec, n, at, was(), a.count(), a.sums, z_, weights.master);
             return;
         }
-        update_mask(exec, n, at, was(), a.count(), a.sums, z_, flags_, weights, back);
+        update_mask(exec, n, at, was(), a.count(), a.sums, z_, flags_, weights.master,
+                    weights.back);
         const Range piece = sharding_.shard_piece(a.bucket);
         settle(exec, n.b1, was(), piece.begin, piece.size(), z_, flags_);
     }

@@ -1,7 +1,5 @@
 #include "scape_owner.hpp"
 
-#include <algorithm>
-
 namespace scape::optim {
 
 ScapeOwner::ScapeOwner(const config::RunConfig& config, const FlatLayout& layout,
@@ -13,25 +11,8 @@ ScapeOwner::ScapeOwner(const config::RunConfig& config, const FlatLayout& layout
       before_(config::score_of(config) == config::ScapeScore::before),
       squares_(sharding, sharding.ranks()),
       scratch_("scape::optim::score",
-               static_cast<std::size_t>(sharding.largest_bucket() / sharding.ranks())) {
-    for (int b = 0; b < sharding.buckets(); ++b) {
-        std::vector<Range> ranges;  // neighbours joined; what lies between them is padding
-        const Range bucket = sharding.bucket(b);
-        bool open = false;
-        for (const Tensor& t : layout.tensors()) {
-            const Range part{std::max(bucket.begin, t.offset) - bucket.begin,
-                             std::min(bucket.end, t.offset + t.size) - bucket.begin};
-            if (part.size() <= 0) continue;
-            if (t.decay && open) {
-                ranges.back().end = part.end;
-            } else if (t.decay) {
-                ranges.push_back(part);
-            }
-            open = t.decay;
-        }
-        decaying_.push_back(std::move(ranges));
-    }
-}
+               static_cast<std::size_t>(sharding.largest_bucket() / sharding.ranks())),
+      decay_(layout, sharding, rank) {}
 
 Span<float> ScapeOwner::scratch(int bucket) const {
     return slice(scratch_, 0, sharding_.shard_piece(bucket).size());
@@ -63,18 +44,11 @@ void ScapeOwner::select(const Exec& exec, int bucket, Span<const float> residual
 }
 
 ElementNumbers ScapeOwner::decay(const Exec& exec, const StepNumbers& numbers, const Arrived& a,
-                                 Span<float> weights) const {
+                                 const Weights& weights) const {
     ElementNumbers n = element_numbers(config_, numbers, true);
-    const Index piece = sharding_.piece(a.bucket, rank_).begin;
-    const Index bucket = sharding_.bucket(a.bucket).begin;
-    const Range mine{piece - bucket, piece - bucket + sharding_.shard_piece(a.bucket).size()};
-    if (n.keep != 1.f)
-        for (const Range r : decaying_[static_cast<std::size_t>(a.bucket)]) {
-            // Where everything travels, the others' elements arrive with their decay.
-            const Range part =
-                a.all ? Range{std::max(r.begin, mine.begin), std::min(r.end, mine.end)} : r;
-            if (part.size() > 0) kernels::scale(exec, n.keep, slice(weights, part.begin, part.end));
-        }
+    // Where everything travels as it is, the others' elements arrive with their decay.
+    if (weights.apart || !a.all) decay_.bucket(exec, n.keep, a.bucket, weights.replica);
+    if (weights.apart || a.all) decay_.piece(exec, n.keep, a.bucket, weights.master);
     n.keep = 1;
     return n;
 }

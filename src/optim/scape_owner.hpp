@@ -4,6 +4,7 @@
 
 #include "adam.hpp"
 
+#include <scape/optim/decay.hpp>
 #include <scape/optim/scape.hpp>
 #include <scape/optim/scape_rule.hpp>
 #include <scape/optim/squares.hpp>
@@ -20,9 +21,8 @@ struct Where {
     KOKKOS_FORCEINLINE_FUNCTION Index in_bucket(Index j) const {
         return positions == nullptr ? piece + j : static_cast<Index>(positions[j]);
     }
-    KOKKOS_FORCEINLINE_FUNCTION Index in_shard(Index j) const {
-        return shard + in_bucket(j) - piece;
-    }
+    KOKKOS_FORCEINLINE_FUNCTION Index in_piece(Index j) const { return in_bucket(j) - piece; }
+    KOKKOS_FORCEINLINE_FUNCTION Index in_shard(Index j) const { return shard + in_piece(j); }
     KOKKOS_FORCEINLINE_FUNCTION Index in_sums(Index j) const { return compact ? j : in_bucket(j); }
 };
 
@@ -44,10 +44,10 @@ class ScapeOwner : public Scape {
 
     Span<float> scratch(int bucket) const;
     Where where(const Arrived& a) const;
-    // Decay: of the whole bucket, or of the own piece where everything travels. Returns the numbers
+    // Decay of all elements that do not arrive with it, and of the own ones. Returns the numbers
     // for weights that have decayed.
     ElementNumbers decay(const Exec& exec, const StepNumbers& numbers, const Arrived& a,
-                         Span<float> weights) const;
+                         const Weights& weights) const;
 
     const config::OptimizerSection config_;
     const Sharding& sharding_;
@@ -58,7 +58,7 @@ class ScapeOwner : public Scape {
     Vec<float> scratch_;  // (largest piece) scores; summands of the norm
 
    private:
-    std::vector<std::vector<Range>> decaying_;  // in each bucket
+    Decay decay_;
 };
 
 std::unique_ptr<Scape> make_catch_up(const config::RunConfig& config, const FlatLayout& layout,

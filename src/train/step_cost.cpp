@@ -1,12 +1,12 @@
 #include <scape/train/step_cost.hpp>
 
 #include <scape/base/flat_layout.hpp>
+#include <scape/config/budget.hpp>
+#include <scape/config/keys.hpp>
 #include <scape/model/flops.hpp>
 #include <scape/model/model.hpp>
-#include <scape/optim/baselines.hpp>
-#include <scape/optim/optimizer.hpp>
-#include <scape/optim/scape.hpp>
-#include <scape/train/exchange_setup.hpp>
+#include <scape/optim/density.hpp>
+#include <scape/optim/sharded_optimizer.hpp>
 
 #include <fmt/format.h>
 
@@ -18,24 +18,50 @@ namespace scape::train {
 
 namespace {
 
-/// Mean over the run of the bytes sent per rank and step, from at most a few hundred of its steps.
-double average_bytes(const config::RunConfig& config, optim::MaskPlan& plan, Index value_bytes) {
+/// Mean over the run of the bytes of all messages in a step, from at most a few hundred of its
+/// steps.
+double average_bytes(const config::RunConfig& config, optim::MaskPlan& plan,
+                     const optim::Exchange::Options& options) {
     constexpr Index most = 400;
     const Index stride = std::max<Index>(1, config.train.steps / most);
     double sum = 0;
     Index count = 0;
     for (Index t = 1; t <= config.train.steps; t += stride, ++count) {
         plan.set(optim::density(config, t));
-        sum += static_cast<double>(plan.bytes_sent(value_bytes, config.exchange.elements).total());
+        const auto bytes =
+            plan.message_bytes(options.values, options.deltas, config.exchange.elements);
+        sum += static_cast<double>(bytes.total());
     }
     return sum / static_cast<double>(count);
+}
+
+/// "values 4 bits in blocks of 64, weights back in 32 bits; the rest: kept (fused)"
+std::string describe_exchange(const config::RunConfig& config) {
+    const config::ExchangeSection& e = config.exchange;
+    const auto code = [&](Index bits) {
+        return bits > 8 ? fmt::format("{} bits", bits)
+                        : fmt::format("{} bits in blocks of {}", bits, config::block_of(e));
+    };
+    std::string text =
+        fmt::format("exchange        gradients in {}, {} back in {}\n", code(e.value_bits),
+                    e.delta_bits == 32 ? "weights" : "changes", code(e.delta_bits));
+    if (config::has_error_feedback(config)) {
+        text +=
+            fmt::format("                what is not sent is kept (error_feedback.storage = {})\n",
+                        config::value_text(config, "error_feedback.storage"));
+    } else if (config::has_loco(config)) {
+        text += "                of what the code loses, LoCo's average is kept\n";
+    } else if (e.value_bits < 32) {
+        text += "                what the code loses is lost\n";
+    }
+    return text;
 }
 
 }  // namespace
 
 StepCost step_cost(const config::RunConfig& config, int ranks) {
     const FlatLayout layout = model::make_layout(config.model);
-    const Sharding sharding(layout, ranks, bucket_bytes(config));
+    const Sharding sharding(layout, ranks, optim::bucket_bytes(config));
     const config::TrainSection& t = config.train;
 
     StepCost c;
@@ -58,31 +84,21 @@ StepCost step_cost(const config::RunConfig& config, int ranks) {
     const bool scape = config.optimizer.kind == config::OptimizerKind::scape;
     optim::MaskPlan plan(layout, sharding, config.sparsity,
                          scape ? Order::by_rank : Order::by_bucket);
-    const optim::Exchange::Options options = exchange_options(config);
-    const Index value_bytes = kernels::value_bytes(options.code);
-    c.dense_fp32_bytes = plan.bytes_sent(sizeof(float)).total();
-    c.dense_bytes = plan.bytes_sent(value_bytes).total();
-    c.bytes_sent = c.dense_bytes;
-    c.average_bytes = static_cast<double>(c.dense_bytes);
-    if (config::is_sparse(config)) {
-        plan.set(config.sparsity.density);
-        c.sparse = plan.bytes_sent(value_bytes, elements);
-        c.bytes_sent = c.sparse.total();
-        c.average_density = optim::average_density(config);
-        c.average_bytes = average_bytes(config, plan, value_bytes);
-        plan.set(1);
-        c.memory.feedback = optim::ErrorFeedback::memory_bytes(config.error_feedback, sharding);
-        c.memory.masks =
-            scape ? optim::Masks::device_bytes(layout, sharding, config.sparsity,
-                                               options.largest_density)
-                  : optim::baseline_device_bytes(elements, layout, sharding, config.sparsity,
-                                                 options.largest_density);
-    }
-    c.memory.optimizer = scape ? optim::scape_state_bytes(config, sharding)
-                               : optim::state_arrays(config.optimizer.kind) * flat_bytes / ranks;
-    c.memory.exchange = optim::Exchange::buffer_bytes(
-        sharding, config::is_sparse(config) ? &plan : nullptr, 0,
-        elements != config::Elements::automatic, elements == config::Elements::topk_ef, options);
+    const optim::Exchange::Options options = optim::exchange_options(config);
+    plan.set(1);
+    c.dense_bytes = plan.bytes_sent(options.values, options.deltas).total();
+    if (config::is_sparse(config)) plan.set(config.sparsity.density);
+    c.sent = plan.bytes_sent(options.values, options.deltas, elements);
+    c.bytes_sent = c.sent.total();
+    const auto parameters = static_cast<double>(c.parameters);
+    const auto message = plan.message_bytes(options.values, options.deltas, elements);
+    c.bytes_per_parameter = static_cast<double>(message.total()) / parameters;
+    c.average_density = optim::average_density(config);
+    const double average = average_bytes(config, plan, options);
+    c.average_bytes = average * (ranks - 1) / ranks;
+    c.average_bytes_per_parameter = average / parameters;
+    static_cast<optim::OptimizerMemory&>(c.memory) =
+        optim::optimizer_memory(config, layout, sharding, 0);
     return c;
 }
 
@@ -109,32 +125,29 @@ std::string describe(const StepCost& c, const config::RunConfig& config) {
     text += fmt::format("parameters      {}\n", c.parameters);
     text += fmt::format("FLOPs           {:.4g} a token, {:.4g} a step (forward and backward)\n",
                         c.flops_per_token, c.step_flops);
-    const auto per_parameter = [&](double bytes) {
-        return bytes / static_cast<double>(c.parameters);
-    };
-    const auto traffic = [&](const char* what, double bytes) {
-        return fmt::format("{:<16}{} sent per rank and step ({:.3g} bytes per parameter{})\n", what,
-                           short_bytes(static_cast<Index>(bytes)), per_parameter(bytes),
-                           c.dense_fp32_bytes > 0
-                               ? fmt::format(", {:.3g} of dense fp32",
-                                             bytes / static_cast<double>(c.dense_fp32_bytes))
-                               : "");
-    };
-    text += traffic("traffic", static_cast<double>(c.bytes_sent));
+    text += config::describe_budget(config) + describe_exchange(config);
+    text +=
+        fmt::format("traffic         {} sent per rank and step: gradients {}, back {}, masks {}\n",
+                    short_bytes(c.bytes_sent), short_bytes(c.sent.gradients),
+                    short_bytes(c.sent.weights), short_bytes(c.sent.masks));
+    text += fmt::format(
+        "                {:.3g} bytes per parameter and step, there and back (dense fp32: 8, dense "
+        "bf16: 4)\n",
+        c.bytes_per_parameter);
     if (config::is_sparse(config)) {
-        text += fmt::format("                at density {}: gradients {}, weights {}, masks {}\n",
-                            config.sparsity.density, short_bytes(c.sparse.gradients),
-                            short_bytes(c.sparse.weights), short_bytes(c.sparse.masks));
-        text += fmt::format("                averages over the run: density {:.3g}\n",
-                            c.average_density);
-        text += traffic("", c.average_bytes);
-        text += traffic("dense steps", static_cast<double>(c.dense_bytes));
+        text += fmt::format("                that is at density {}; dense steps send {}\n",
+                            config.sparsity.density, short_bytes(c.dense_bytes));
+        text += fmt::format(
+            "                averages over the run: density {:.3g}, {} sent, {:.3g} bytes per "
+            "parameter\n",
+            c.average_density, short_bytes(static_cast<Index>(c.average_bytes)),
+            c.average_bytes_per_parameter);
     }
     text += fmt::format(
         "memory          {} per rank: parameters {}, gradients {}, optimizer {}, masks {}, error "
         "feedback {}, activations {}, exchange {}\n",
         short_bytes(m.total()), short_bytes(m.parameters), short_bytes(m.gradients),
-        short_bytes(m.optimizer), short_bytes(m.masks), short_bytes(m.feedback),
+        short_bytes(m.state), short_bytes(m.masks), short_bytes(m.feedback),
         short_bytes(m.activations), short_bytes(m.exchange));
     return text;
 }

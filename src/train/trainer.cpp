@@ -4,8 +4,6 @@
 #include <scape/base/fence.hpp>
 #include <scape/kernels/pointwise.hpp>
 #include <scape/kernels/reduce.hpp>
-#include <scape/optim/density.hpp>
-#include <scape/train/exchange_setup.hpp>
 #include <scape/train/micro_batch.hpp>
 #include <scape/train/schedule.hpp>
 
@@ -24,75 +22,58 @@ Trainer::Trainer(const config::RunConfig& config, comm::Communicator& comm,
       dataset_(dataset),
       exec_(exec),
       model_(model::make_model<float>(config.model)),
-      sharding_(model_->layout(), comm.size(), bucket_bytes(config)),
+      sharding_(model_->layout(), comm.size(), optim::bucket_bytes(config)),
       parameters_("scape::train::parameters", sharding_.extent()),
       gradients_("scape::train::gradients", sharding_.extent()),
       sums_("scape::train::sums", 3),
       sums_host_("scape::train::sums_host", 3),
       partial_sums_("scape::train::partial_sums", kernels::sum_workspace(1 << 30)),
+      optimizer_(config, comm_, model_->layout(), sharding_, parameters_, gradients_),
       loader_(config.train.global_batch / comm.size(), config.train.seq_len) {
-    const double largest_density = optim::largest_sparse_density(config);
-    if (config::is_sparse(config))
-        feedback_ =
-            std::make_unique<optim::ErrorFeedback>(config.error_feedback, sharding_, comm.rank());
-    if (config.optimizer.kind == config::OptimizerKind::scape) {
-        using Lateness = optim::Masks::Lateness;
-        auto masks = std::make_unique<optim::Masks>(
-            comm_, layout(), sharding_, config.sparsity, largest_density,
-            config.scape.lateness == 0 ? Lateness::none : Lateness::one_step);
-        auto owner = optim::make_scape(config, layout(), sharding_, comm.rank(), *masks);
-        masks_ = masks.get();
-        scape_ = owner.get();
-        elements_ = std::move(masks);
-        owner_ = std::move(owner);
-    } else {
-        if (config::is_sparse(config))
-            elements_ = optim::make_baseline(config.exchange.elements, comm_, layout(), sharding_,
-                                             config.sparsity, largest_density);
-        owner_ = optim::make_dense_owner(config.optimizer, layout(), sharding_, comm.rank());
-    }
-    exchange_ = std::make_unique<optim::Exchange>(comm_, sharding_, parameters_, gradients_,
-                                                  *owner_, elements_.get(), feedback_.get(),
-                                                  exchange_options(config));
     model_->bind(parameters_, gradients_);
     model_->allocate(config.train.micro_batch, config.train.seq_len);
     awaiting_.before_use = [this](Index end) {
-        exchange_->before_use(exec_, end);
-        exchange_->progress();
+        exchange().before_use(exec_, end);
+        exchange().progress();
     };
     exchanging_ = awaiting_;
     exchanging_.gradients_final = [this](Index begin) {
-        exchange_->gradients_final(exec_, begin);
-        exchange_->progress();
+        exchange().gradients_final(exec_, begin);
+        exchange().progress();
     };
 }
 
 /// The page. Lines 1 to 3 run bucket by bucket inside the last backward, line 6 ends inside the
 /// next forward.
 ///
-///     tokens, forward, backward
-///     1 mask = masks.ready()       begun last step exchange.gradients_final 2 message = pack(a,
-///     mask)    a = gradients + error feedback          " 3 mine = exchange(message)   (1/P) sum_i
-///     a_i, in rank order          exchange.finish_reduce 4 clip                       one
-///     all-reduce, the skip flag with it   agree 5 update                     the shard, by its
-///     owner                 update 6 all-gather, unpack         new weights at the mask
-///     exchange.before_use 7 the next mask              top k of the owner's score make_next_mask
+///        tokens, forward, backward
+///     1  mask = masks.ready()       begun last step            exchange.gradients_final
+///     2  message = pack(a, mask)    a = gradients + feedback     "
+///     3  mine = exchange(message)   (1/P) sum_i a_i, in rank   exchange.finish_reduce
+///                                   order
+///     4  clip                       one all-reduce, and the    agree
+///                                   skip flag with it
+///     5  update                     the shard, by its owner    optimizer.update
+///     6  all-gather, unpack         new weights at the mask      ", exchange.before_use
+///     7  the next mask              top k of the owner's score optimizer.update
 ///
-/// Dense optimizers are the same without 1, 2 and 7.
+/// Dense optimizers are the same without 1 and 7, and without 2 where values travel as fp32.
 StepRecord Trainer::step(bool stop_wanted) {
     const Region region("scape::step");
     const Timer timer;
     const Index t = step_ + 1;
     comm_.reset();
-    exchange_->reset_wait();
-    if (elements_) elements_->reset_wait();
-    if (feedback_) feedback_->reset_cost();
+    exchange().reset_wait();
+    const optim::Elements* const elements = optimizer_.elements();
+    if (elements != nullptr) optimizer_.elements()->reset_wait();
+    optim::ErrorFeedback* const feedback = optimizer_.feedback();
+    if (feedback != nullptr) feedback->reset_cost();
 
-    exchange_->begin_step(exec_, {t, optim::density(config_, t), optim::density(config_, t + 1)});
+    optimizer_.begin_step(exec_, t);
     const bool exchanged = forward_and_backward();
     if (exchanged) {
-        const Region exchange("scape::exchange");
-        exchange_->finish_reduce(exec_);
+        const Region waiting("scape::exchange");
+        exchange().finish_reduce(exec_);
     }
     const Agreed agreed = agree(stop_wanted);
 
@@ -105,11 +86,11 @@ StepRecord Trainer::step(bool stop_wanted) {
             std::min(1.0, config_.optimizer.clip_norm / (agreed.grad_norm + 1e-6)));
     const bool counts = exchanged && agreed.finite;
     StepRecord record;
-    if (elements_) record.density = elements_->plan().density();
+    if (elements != nullptr) record.density = elements->plan().density();
     if (counts) {
-        update(numbers);
-    } else {
-        skip(exchanged, record);
+        optimizer_.update(exec_, numbers);
+    } else if (exchanged && optimizer_.skip(exec_)) {
+        record.feedback_lost = drop_spoiled_feedback();
     }
 
     step_ = t;
@@ -134,14 +115,14 @@ StepRecord Trainer::step(bool stop_wanted) {
     record.tokens = tokens_;
     record.step_tokens = config_.train.global_batch * config_.train.seq_len;
     record.seconds = timer.seconds();
-    record.wait_seconds = exchange_->wait_seconds();
+    record.wait_seconds = exchange().wait_seconds();
     record.traffic = comm_.traffic();
     record.memory_bytes = memory().total();
     record.data_hash = agreed.data_hash;
     record.skipped = !counts;
-    if (feedback_) {
-        record.mask_wait_seconds = elements_->wait_seconds();
-        if (!feedback_->fused()) record.feedback = feedback_->cost();
+    if (elements != nullptr) record.mask_wait_seconds = elements->wait_seconds();
+    if (feedback != nullptr) {
+        if (!feedback->fused()) record.feedback = feedback->cost();
         if (counts && config_.metrics.feedback_every > 0 && t % config_.metrics.feedback_every == 0)
             measure_feedback(record);
     }
@@ -161,13 +142,6 @@ bool Trainer::forward_and_backward() {
     std::vector<double> targets_of_rank;
     comm::Pending counting = comm_.all_gather_host({static_cast<double>(targets)}, targets_of_rank);
 
-    const bool fused = feedback_ && feedback_->fused();
-    if (feedback_ && !fused) {
-        feedback_->begin_step(exec_);
-        feedback_->finish(exec_);  // what was kept may still be on its way out of the gradients
-        feedback_->expect();
-    }
-    if (!fused) kernels::fill_zero<float>(exec_, gradients_);
     kernels::fill_zero<double>(exec_, sums_);
     float grad_scale = 0;
     bool finite = true;  // on this rank
@@ -192,7 +166,7 @@ bool Trainer::forward_and_backward() {
             // gradient of the mean loss.
             grad_scale = static_cast<float>(comm_.size() / all_targets_);
         }
-        if (fused) {
+        if (optimizer_.fused()) {
             finite = finite && outputs_finite();
             if (last && comm_.any(!finite)) return false;
             if (!finite) continue;
@@ -218,8 +192,7 @@ bool Trainer::outputs_finite() {
 /// One exchange of a few numbers: the gradient's norm and the loss of the whole batch, and with
 /// them the flags that all ranks must see alike. Sums are formed in rank order on every rank.
 Trainer::Agreed Trainer::agree(bool stop_wanted) {
-    owner_->add_squares(exec_, slice(sums_, 1, 2));
-    if (feedback_) feedback_->add_check(exec_, slice(sums_, 2, 3));
+    optimizer_.add_checks(exec_, slice(sums_, 1, 2), slice(sums_, 2, 3));
     Kokkos::deep_copy(exec_, sums_host_, sums_);
     fence(exec_, "scape::train::agree");
     // A double carries 53 bits exactly, so a 64-bit hash travels as two halves.
@@ -233,60 +206,16 @@ Trainer::Agreed Trainer::agree(bool stop_wanted) {
             (static_cast<std::uint64_t>(sums[3]) << 32) + static_cast<std::uint64_t>(sums[4])};
 }
 
-/// The owner moves its weights; each bucket travels as soon as it is done, in the order in which
-/// the next forward will ask for them.
-void Trainer::update(const optim::StepNumbers& numbers) {
-    const Region region("scape::update");
-    for (int b = 0; b < sharding_.buckets(); ++b) {
-        const Span<float> back = exchange_->back(exec_, b);
-        owner_->update(exec_, numbers, exchange_->arrived(exec_, b), exchange_->weights(b), back);
-        exchange_->gather_begin(exec_, b);
-    }
-    owner_->end_step(exec_);
-    if (!feedback_) return;
-
-    // What is left in the gradient buffer is error feedback.
-    if (exchange_->straight()) {
-        kernels::fill_zero<float>(exec_, gradients_);
-        feedback_->commit_zero();
-    } else {
-        feedback_->commit(exec_, gradients_);
-    }
-    feedback_in_gradients_ = true;
-    if (scape_ != nullptr) make_next_mask();
-}
-
-/// The top k of the owner's score; the exchange overlaps the next forward and backward.
-void Trainer::make_next_mask() {
-    const Region region("scape::next_mask");
-    if (scape_->selects_after() && !masks_->next_plan().all()) {
-        for (int b = 0; b < sharding_.buckets(); ++b) {
-            scape_->select(exec_, b, exchange_->own_gradients(b));
-            exchange_->progress();
-        }
-    }
-    masks_->begin(exec_);
-}
-
-/// Weights, moments and masks stay as they are, and error feedback too where it can.
-void Trainer::skip(bool exchanged, StepRecord& record) {
-    if (!exchanged) return;
-    exchange_->give_up(exec_);
-    if (!feedback_) return;
-    feedback_in_gradients_ = feedback_->fused();
-    if (!feedback_->fused()) return;
-    if (exchange_->straight()) {
-        kernels::fill_zero<float>(exec_, gradients_);  // all of it was sent
-        return;
-    }
-    // Gradients that are not finite have been added to what was kept; it cannot be told apart.
+/// Gradients that are not finite have been added to fused error feedback, and cannot be told apart
+/// from it: a rank that has such loses all of its own. Returns how many did.
+Index Trainer::drop_spoiled_feedback() {
     kernels::fill_zero<double>(exec_, sums_);
     kernels::add_sum_of_squares(exec_, gradients_, slice(sums_, 1, 2), partial_sums_);
     Kokkos::deep_copy(exec_, sums_host_, sums_);
-    fence(exec_, "scape::train::skip");
+    fence(exec_, "scape::train::drop_spoiled_feedback");
     const bool lost = !std::isfinite(sums_host_(1));
-    if (lost) kernels::fill_zero<float>(exec_, gradients_);
-    record.feedback_lost = static_cast<Index>(comm_.all_reduce_sum({lost ? 1.0 : 0.0})[0]);
+    if (lost) optimizer_.forget(exec_);
+    return static_cast<Index>(comm_.all_reduce_sum({lost ? 1.0 : 0.0})[0]);
 }
 
 /// Norm of what the ranks keep (root mean square over ranks), and how much of the next mask is in
@@ -297,10 +226,11 @@ void Trainer::measure_feedback(StepRecord& record) {
     kernels::add_sum_of_squares(exec_, gradients_, slice(sums_, 1, 2), partial_sums_);
     Kokkos::deep_copy(exec_, sums_host_, sums_);
     fence(exec_, "scape::train::measure_feedback");
-    const bool masked = masks_ != nullptr && !masks_->all() && !masks_->next_plan().all();
-    const auto common = masked ? static_cast<double>(masks_->overlap(exec_)) : 0;
+    optim::Masks* const masks = optimizer_.masks();
+    const bool masked = masks != nullptr && !masks->all() && !masks->next_plan().all();
+    const auto common = masked ? static_cast<double>(masks->overlap(exec_)) : 0;
     const auto next =
-        masked ? static_cast<double>(masks_->next_plan().selected_of(comm_.rank())) : 0;
+        masked ? static_cast<double>(masks->next_plan().selected_of(comm_.rank())) : 0;
     const auto sums = comm_.all_reduce_sum({sums_host_(1), common, next});
     record.feedback_norm = std::sqrt(sums[0] / comm_.size());
     if (masked) record.mask_overlap = sums[1] / sums[2];
@@ -315,7 +245,7 @@ Evaluation Trainer::evaluate() {
 }
 
 Span<const float> Trainer::parameters() {
-    exchange_->finish_gathers(exec_);
+    exchange().finish_gathers(exec_);
     return parameters_;
 }
 
@@ -345,11 +275,8 @@ MemoryAccount Trainer::memory() const {
     MemoryAccount m;
     m.parameters = parameters_.span() * sizeof(float);
     m.gradients = gradients_.span() * sizeof(float);
-    m.optimizer = owner_->state_bytes();
-    if (elements_) m.masks = elements_->device_bytes();
-    if (feedback_) m.feedback = feedback_->memory_bytes();
+    static_cast<optim::OptimizerMemory&>(m) = optimizer_.memory();
     m.activations = model_->activation_bytes(config_.train.micro_batch, config_.train.seq_len);
-    m.exchange = exchange_->buffer_bytes();
     return m;
 }
 

@@ -20,16 +20,18 @@ void Trainer::start_fresh() {
         model::fill_initial(
             layout(), [this](int tensor) { return model_->init(tensor); },
             static_cast<std::uint64_t>(config_.run.seed), piece, values);
-        Kokkos::deep_copy(exec_, exchange_->own_weights(b), values);
+        Kokkos::deep_copy(exec_, exchange().own_weights(b), values);
         fence(exec_, "scape::train::initial");  // `host` is filled again for the next bucket
-        exchange_->gather_begin(exec_, b);
+        exchange().gather_parameters(exec_, b);
     }
-    exchange_->finish_gathers(exec_);
+    exchange().finish_gathers(exec_);
+    exchange().take_master(exec_);
 }
 
 void Trainer::start_from_weights(const std::string& checkpoint_file) {
     const io::CheckpointReader checkpoint(checkpoint_file);
     checkpoint.read_flat("weights", layout(), parameters_);
+    exchange().take_master(exec_);
 }
 
 std::vector<std::string> Trainer::resume(const io::CheckpointReader& checkpoint) {
@@ -37,12 +39,15 @@ std::vector<std::string> Trainer::resume(const io::CheckpointReader& checkpoint)
     const io::CheckpointMeta& m = checkpoint.meta();
     comm::together(comm_, [&] {
         std::vector<std::string> arrays{"weights"};
-        for (const optim::State& s : owner_->state()) arrays.push_back(s.name);
-        if (feedback_ && checkpoint.has("error_feedback")) arrays.emplace_back("error_feedback");
-        if (scape_ != nullptr && checkpoint.has("next_mask")) arrays.emplace_back("next_mask");
+        for (const optim::State& s : optimizer_.owner().state()) arrays.push_back(s.name);
+        if (checkpoint.has("replica")) arrays.emplace_back("replica");
+        if (optimizer_.keeps() && checkpoint.has("error_feedback"))
+            arrays.emplace_back("error_feedback");
+        if (optimizer_.scape() != nullptr && checkpoint.has("next_mask"))
+            arrays.emplace_back("next_mask");
         checkpoint.expect_arrays(arrays);
-        checkpoint.read_flat("weights", layout(), parameters_);
-        for (const optim::State& s : owner_->state())
+        read_weights(checkpoint);
+        for (const optim::State& s : optimizer_.owner().state())
             std::visit(
                 [&](const auto& values) {
                     using Values = std::decay_t<decltype(values)>;
@@ -54,14 +59,26 @@ std::vector<std::string> Trainer::resume(const io::CheckpointReader& checkpoint)
         tokens_ = m.tokens;
         samples_ = m.samples;
         skipped_in_a_row_ = static_cast<Index>(m.numbers.at("skipped_in_a_row"));
-        if (scape_ != nullptr) scape_->set_numbers(m.numbers);
-        if (feedback_) read_feedback(checkpoint);
+        if (optim::Scape* const scape = optimizer_.scape()) scape->set_numbers(m.numbers);
+        const auto loco_steps = m.numbers.find("loco_steps");
+        if (optimizer_.loco() != nullptr && loco_steps != m.numbers.end())
+            optimizer_.loco()->set_steps(static_cast<Index>(loco_steps->second));
+        if (optimizer_.keeps()) read_feedback(checkpoint);
     });
     if (m.ranks != comm_.size())
         lines.push_back(fmt::format("checkpoint: {} ranks -> now {}", m.ranks, comm_.size()));
-    if (scape_ != nullptr && !restore_mask(checkpoint))
+    if (optimizer_.scape() != nullptr && !restore_mask(checkpoint))
         lines.emplace_back("checkpoint: other slices than before, so the next mask is chosen anew");
     return lines;
+}
+
+/// The master, and where it is apart from it the replica.
+void Trainer::read_weights(const io::CheckpointReader& checkpoint) {
+    checkpoint.read_flat("weights", layout(), parameters_);
+    exchange().take_master(exec_);
+    fence(exec_, "scape::train::read_weights");
+    if (exchange().master().extent(0) > 0 && checkpoint.has("replica"))
+        checkpoint.read_flat("replica", layout(), parameters_);
 }
 
 /// What this rank had kept; on another number of ranks, the mean of what all had.
@@ -74,12 +91,7 @@ void Trainer::read_feedback(const io::CheckpointReader& checkpoint) {
     } else if (kept) {
         checkpoint.read_mean("error_feedback", layout(), gradients_);
     }
-    if (kept) {
-        feedback_->commit(exec_, gradients_);
-    } else {
-        feedback_->commit_zero();
-    }
-    feedback_in_gradients_ = true;
+    optimizer_.store_kept(exec_, kept);
 }
 
 /// The mask of the next step, as it was, and its exchange begun. False: the slices are others, and
@@ -100,14 +112,14 @@ bool Trainer::restore_mask(const io::CheckpointReader& checkpoint) {
             checkpoint.read_shard("next_mask", layout(), sharding_, comm_.rank(),
                                   Span<std::uint8_t>(flags));
         });
-        masks_->restore(exec_, density, flags);
+        optimizer_.masks()->restore(exec_, density, flags);
         return true;
     }
-    masks_->plan_next(exec_, optim::density(config_, step_ + 1));
-    if (!masks_->next_plan().all())
+    optimizer_.masks()->plan_next(exec_, optim::density(config_, step_ + 1));
+    if (!optimizer_.masks()->next_plan().all())
         for (int b = 0; b < sharding_.buckets(); ++b)
-            scape_->select(exec_, b, exchange_->own_gradients(b));
-    masks_->begin(exec_);
+            optimizer_.scape()->select(exec_, b, exchange().own_gradients(b));
+    optimizer_.masks()->begin(exec_);
     return false;
 }
 
@@ -115,8 +127,14 @@ io::SaveResult Trainer::save(const std::string& checkpoints_dir) {
     const Region region("scape::checkpoint");
     using io::Placement;
     std::vector<io::ArrayOut> arrays;
-    arrays.emplace_back("weights", Placement::replicated, parameters());
-    for (const optim::State& s : owner_->state())
+    const Span<const float> replica = parameters();
+    if (exchange().master().extent(0) > 0) {
+        arrays.emplace_back("weights", Placement::sharded, Span<const float>(exchange().master()));
+        arrays.emplace_back("replica", Placement::replicated, replica);
+    } else {
+        arrays.emplace_back("weights", Placement::replicated, replica);
+    }
+    for (const optim::State& s : optimizer_.owner().state())
         std::visit(
             [&](const auto& values) {
                 using Values = std::decay_t<decltype(values)>;
@@ -124,10 +142,9 @@ io::SaveResult Trainer::save(const std::string& checkpoints_dir) {
                                     Span<const typename Values::value_type>(values));
             },
             s.values);
-    if (feedback_) {
+    if (optimizer_.keeps()) {
         using config::FeedbackInCheckpoint;
-        if (!feedback_in_gradients_) feedback_->load(exec_, gradients_);
-        feedback_in_gradients_ = true;
+        optimizer_.load_kept(exec_);
         const FeedbackInCheckpoint which = config_.checkpoint.error_feedback;
         if (which != FeedbackInCheckpoint::none)
             arrays.emplace_back(
@@ -136,9 +153,9 @@ io::SaveResult Trainer::save(const std::string& checkpoints_dir) {
                 Span<const float>(gradients_));
     }
     Vec<std::uint8_t> flags;
-    if (scape_ != nullptr && !masks_->coming_plan().all()) {
+    if (optimizer_.scape() != nullptr && !optimizer_.masks()->coming_plan().all()) {
         flags = Vec<std::uint8_t>("scape::train::next_mask", sharding_.shard_extent());
-        masks_->coming_flags(exec_, flags);
+        optimizer_.masks()->coming_flags(exec_, flags);
         arrays.emplace_back("next_mask", Placement::sharded, Span<const std::uint8_t>(flags));
     }
     return io::save(comm_, checkpoints_dir, meta(), layout(), sharding_, arrays);
@@ -152,9 +169,11 @@ io::CheckpointMeta Trainer::meta() const {
     m.ranks = comm_.size();
     m.deck = config::resolved_deck(config_);
     m.numbers["skipped_in_a_row"] = static_cast<double>(skipped_in_a_row_);
-    if (scape_ != nullptr) {
-        m.numbers["next_mask_density"] = masks_->coming_plan().density();
-        m.numbers.merge(scape_->numbers());
+    if (const optim::Loco* const loco = optimizer_.loco())
+        m.numbers["loco_steps"] = static_cast<double>(loco->steps());
+    if (optimizer_.scape() != nullptr) {
+        m.numbers["next_mask_density"] = optimizer_.masks()->coming_plan().density();
+        m.numbers.merge(optimizer_.scape()->numbers());
     }
     return m;
 }

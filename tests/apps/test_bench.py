@@ -22,7 +22,8 @@ class Exchange(Case):
                   "score", "select (top k)", "encode", "all of these", "the rest of the step",
                   "local work of the step"}
         for options in ([], ["--rule", "paper"], ["--score", "before", "--value-bits", "16"],
-                        ["--mask-code", "bitmap", "--ranks", "3"], ["--mask-code", "index"]):
+                        ["--mask-code", "bitmap", "--ranks", "3"], ["--mask-code", "index"],
+                        ["--mask-code", "entropy"]):
             text, rows = self.rows(*options)
             self.assertEqual(wanted - rows, set(), msg=text)
             self.assertNotIn("error feedback", rows)
@@ -31,6 +32,17 @@ class Exchange(Case):
         for storage in (["device"], ["host"], ["hdf5", "--path", self.dir]):
             _, rows = self.rows("--storage", *storage)
             self.assertIn("error feedback", rows)
+
+    def test_low_bits(self):
+        for options, wanted, none in (
+                (["--value-bits", "4", "--delta-bits", "4"], {"pack", "pack, back", "unpack", "decode"}, "pack, LoCo"),
+                (["--value-bits", "4", "--error", "loco"], {"pack, LoCo", "update, dense"}, "decode"),
+                (["--value-bits", "2", "--error", "none", "--block", "64"], {"pack", "update, dense"}, "pack, LoCo"),
+                (["--value-bits", "2", "--optimizer", "adams", "--delta-bits", "1"],
+                 {"pack", "pack, back", "unpack", "update, dense"}, "decode")):
+            text, rows = self.rows(*options, "--ranks", "4")
+            self.assertEqual((wanted | {"reduce-scatter, the sums", "norm"}) - rows, set(), msg=text)
+            self.assertNotIn(none, rows)
 
     def test_bytes_on_the_wire(self):
         text, _ = self.rows("--ranks", "4", "--density", "1")
@@ -43,7 +55,8 @@ class Exchange(Case):
 
     def test_what_makes_no_sense_is_refused(self):
         for wrong in (["--density", "0"], ["--rule", "none"], ["--value-bits", "7"],
-                      ["--ranks", "0"]):
+                      ["--ranks", "0"], ["--value-bits", "4", "--block", "12"],
+                      ["--value-bits", "16", "--error", "loco"]):
             self.scape("bench", "exchange", *wrong, code=2)
         self.refused(2, "bench", "exchange", ranks=2, says=["without a launcher"])
 

@@ -7,6 +7,8 @@
 
 #include "support/catch.hpp"
 
+inline const std::string nothing = "(nothing was refused)";
+
 template <class Action>
 std::string refusal(Action action) {
     try {
@@ -15,7 +17,7 @@ std::string refusal(Action action) {
         CHECK(error.code() == scape::ExitCode::usage);
         return error.what();
     }
-    return "(nothing was refused)";
+    return nothing;
 }
 
 inline bool has(const std::string& text, const std::string& part) {

@@ -72,6 +72,7 @@ TEST_CASE("every deck in inputs/ parses, validates and comes back from its resol
 TEST_CASE("decks for several ranks divide their batches") {
     const std::map<std::string, std::vector<int>> ranks{
         {"quickstart", {1, 2}},         {"quickstart-scape", {1, 2}},
+        {"quickstart-loco", {1, 2}},    {"tiny-loco", {1, 2, 3, 4}},
         {"tiny-gpt", {1, 2, 3, 4}},     {"tiny-llama", {1, 2, 3, 4}},
         {"tiny-scape", {1, 2, 3, 4}},   {"gpt2-124m", {1, 4, 8, 64}},
         {"gpt2-345m", {1, 4, 8, 64}},   {"llama-500m", {1, 4, 16, 64}},
@@ -115,6 +116,25 @@ TEST_CASE("the decks of SCAPE name all its keys, and train the model and data of
     const RunConfig c = load_run_config(folder + "quickstart-scape.toml");
     CHECK(c.sparsity.density == 0.01);
     CHECK(c.sparsity.warmup_steps * 2 == c.train.steps);
+}
+
+TEST_CASE("the decks of LoCo name all its keys, and train the model and data of their namesakes") {
+    const std::string folder = std::string(SCAPE_INPUTS) + "/";
+    for (const auto& [name, dense] : std::map<std::string, std::string>{
+             {"quickstart-loco", "quickstart"}, {"tiny-loco", "tiny-llama"}}) {
+        INFO(name);
+        const auto deck = load_deck(folder + name + ".toml");
+        for (const char* key :
+             {"exchange.elements", "exchange.value_bits", "exchange.delta_bits", "exchange.block",
+              "exchange.error", "loco.beta", "loco.reset_every"})
+            CHECK(deck.places.count(key) == 1);
+        CHECK(has_loco(deck.config));
+        const RunConfig other = load_run_config(folder + dense + ".toml");
+        CHECK(deck.config.model == other.model);
+        CHECK(deck.config.data == other.data);
+        CHECK(deck.config.train == other.train);
+        CHECK(deck.config.run.dir != other.run.dir);
+    }
 }
 
 TEST_CASE("every key of every deck has a comment") {

@@ -89,5 +89,5 @@ TEST_CASE("the page of keys has them all, with range and default") {
     }
     CHECK_SAYS(page, "a whole number, 1 to 100000; default 12");
     CHECK_SAYS(page, "gpt | llama; default \"gpt\"");
-    CHECK_SAYS(page, "32 | 16; default 32");
+    CHECK_SAYS(page, "32 | 16 | 8 | 4 | 2 | 1; default 32");
 }

@@ -11,7 +11,6 @@ std::string refused(const std::string& text, int ranks = 1,
                     const std::vector<std::string>& overrides = {}) {
     return refusal([&] { validate(parse_deck(text, "d", as_overrides(overrides)), ranks); });
 }
-const std::string nothing = "(nothing was refused)";
 const std::string small = "[train]\nseq_len = 64\nglobal_batch = 8\nmicro_batch = 2\n";
 
 }  // namespace

@@ -1,6 +1,8 @@
-// Messages against plain loops: both codes, padding, rank orders, values that are hard to round.
+// Messages of numbers against plain loops: fp32 and bf16, padding, rank orders, values that are
+// hard to round.
 #include "support/catch.hpp"
 #include "support/compare.hpp"
+#include "value_reference.hpp"
 
 #include <scape/kernels/pack.hpp>
 
@@ -17,36 +19,14 @@ using kernels::ValueCode;
 
 namespace {
 
-float from_bits(std::uint32_t bits) {
-    float x;
-    std::memcpy(&x, &bits, sizeof x);
-    return x;
+constexpr ValueCode codes[]{kernels::fp32_values, kernels::bf16_values};
+
+Index value_bytes(const ValueCode& code) {
+    return code.bits / 8;
 }
 
-std::uint32_t bits_of(float x) {
-    std::uint32_t bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-// bf16 by its definition: of the two neighbours with 16 bits, the nearer; of equally near ones the
-// even. Magnitudes from halfway to the next power of two on become infinite.
-std::uint16_t nearest_bf16(float x) {
-    if (std::isnan(x)) return static_cast<std::uint16_t>(bits_of(x) >> 16 | 0x40);
-    const std::uint32_t sign = bits_of(x) & 0x80000000u;
-    const float magnitude = std::fabs(x);
-    const std::uint32_t low = bits_of(magnitude) >> 16;
-    if (std::isinf(x)) return static_cast<std::uint16_t>(sign >> 16 | low);
-    const std::uint32_t high = low + 1;
-    const double below = from_bits(low << 16);
-    const double above = high == 0x7f80 ? 0x1p128 : from_bits(high << 16);
-    const double to_low = magnitude - below, to_high = above - magnitude;
-    const bool up = to_high < to_low || (to_high == to_low && high % 2 == 0);
-    return static_cast<std::uint16_t>(sign >> 16 | (up ? high : low));
-}
-
-float decoded(ValueCode code, float x) {
-    if (code == ValueCode::fp32) return x;
+float decoded(const ValueCode& code, float x) {
+    if (code.exact()) return x;
     return from_bits(static_cast<std::uint32_t>(nearest_bf16(x)) << 16);
 }
 
@@ -81,23 +61,23 @@ std::vector<float> hard_values() {
     return values;
 }
 
-std::vector<float> values_of(ValueCode code, const std::vector<unsigned char>& message) {
+std::vector<float> values_of(const ValueCode& code, const std::vector<unsigned char>& message) {
     std::vector<float> values;
-    const auto bytes = static_cast<std::size_t>(kernels::value_bytes(code));
+    const auto bytes = static_cast<std::size_t>(value_bytes(code));
     for (std::size_t at = 0; at < message.size(); at += bytes) {
         std::uint32_t bits = 0;
         std::memcpy(&bits, &message[at], bytes);
-        values.push_back(from_bits(code == ValueCode::fp32 ? bits : bits << 16));
+        values.push_back(from_bits(code.exact() ? bits : bits << 16));
     }
     return values;
 }
 
-std::vector<unsigned char> message_of(ValueCode code, const std::vector<float>& values) {
+std::vector<unsigned char> message_of(const ValueCode& code, const std::vector<float>& values) {
     std::vector<unsigned char> message;
     for (const float x : values) {
-        const std::uint32_t stored = code == ValueCode::fp32 ? bits_of(x) : nearest_bf16(x);
+        const std::uint32_t stored = code.exact() ? bits_of(x) : nearest_bf16(x);
         const auto* const bytes = reinterpret_cast<const unsigned char*>(&stored);
-        message.insert(message.end(), bytes, bytes + kernels::value_bytes(code));
+        message.insert(message.end(), bytes, bytes + value_bytes(code));
     }
     return message;
 }
@@ -116,11 +96,14 @@ std::vector<Position> some_positions(Index n, Index count, bool padding) {
     return positions;
 }
 
-constexpr ValueCode codes[]{ValueCode::fp32, ValueCode::bf16};
+// The caller keeps the positions alive: a Selected points.
+kernels::Selected at(const Vec<Position>& positions) {
+    return {positions, {}, 0};
+}
 
 // x - sent as the machine does it, and 0 where nothing is lost. NaN and Inf leave NaN behind.
-float rest_of(ValueCode code, float x) {
-    return code == ValueCode::fp32 ? 0.f : x - decoded(code, x);
+float rest_of(const ValueCode& code, float x) {
+    return code.exact() ? 0.f : x - decoded(code, x);
 }
 
 }  // namespace
@@ -133,9 +116,9 @@ TEST_CASE("pack gathers, codes, and leaves what the code lost") {
             for (const Index count : {Index(0), Index(1), n / 3, n}) {
                 const auto positions = some_positions(n, count, true);
                 const auto device = to_device(a);
-                const Vec<unsigned char> message("message",
-                                                 positions.size() * kernels::value_bytes(code));
-                kernels::pack(Exec(), code, device, to_device(positions), rest, message);
+                const auto where = to_device(positions);
+                const Vec<unsigned char> message("message", positions.size() * value_bytes(code));
+                kernels::pack(Exec(), code, at(where), device, rest, message);
                 std::vector<float> wanted, left = a;
                 for (const Position p : positions) {
                     wanted.push_back(p == no_position ? 0.f : decoded(code, a[p]));
@@ -148,13 +131,13 @@ TEST_CASE("pack gathers, codes, and leaves what the code lost") {
     }
 }
 
-TEST_CASE("pack_all codes everything in order") {
+TEST_CASE("pack without positions codes everything in order") {
     const std::vector<float> a = hard_values();
     for (const ValueCode code : codes) {
         for (const Rest rest : {Rest::kept, Rest::untouched}) {
             const auto device = to_device(a);
-            const Vec<unsigned char> message("message", a.size() * kernels::value_bytes(code));
-            kernels::pack_all(Exec(), code, device, rest, message);
+            const Vec<unsigned char> message("message", a.size() * value_bytes(code));
+            kernels::pack(Exec(), code, {}, device, rest, message);
             std::vector<float> wanted, left;
             for (const float x : a) {
                 wanted.push_back(decoded(code, x));
@@ -171,14 +154,36 @@ TEST_CASE("what was sent and what was left add up to what there was") {
     const std::vector<float> a = normal_values(5001, 3, 2.5);
     const auto device = to_device(a);
     const Vec<unsigned char> message("message", a.size() * 2);
-    kernels::pack_all(Exec(), ValueCode::bf16, device, Rest::kept, message);
-    const auto sent = values_of(ValueCode::bf16, to_host(message));
+    kernels::pack(Exec(), kernels::bf16_values, {}, device, Rest::kept, message);
+    const auto sent = values_of(kernels::bf16_values, to_host(message));
     const auto left = to_host(device);
     Index wrong = 0;
     for (std::size_t i = 0; i < a.size(); ++i)
         wrong += static_cast<double>(sent[i]) + left[i] != a[i] ||
                  std::fabs(left[i]) > std::fabs(a[i]) / 256;
     CHECK(wrong == 0);
+}
+
+TEST_CASE("differences travel as bf16 of master minus replica") {
+    const Index n = 1003, origin = 500;
+    const auto master = normal_values(n, 11), replica = normal_values(n, 12);
+    const auto difference = [&](Index i) {
+        return decoded(kernels::bf16_values, master[i] - replica[i]);
+    };
+    std::vector<float> all, some;
+    for (Index i = 0; i < n; ++i) all.push_back(difference(i));
+    auto positions = some_positions(n, n / 3, true);
+    for (Position& p : positions) {
+        some.push_back(p == no_position ? 0.f : difference(p));
+        if (p != no_position) p += origin;
+    }
+    const auto from = to_device(master), to = to_device(replica);
+    const auto where = to_device(positions);
+    const Vec<unsigned char> of_all("message", 2 * all.size()), of_some("message", 2 * some.size());
+    kernels::pack_differences(Exec(), kernels::bf16_values, {}, from, to, 0, of_all);
+    kernels::pack_differences(Exec(), kernels::bf16_values, at(where), from, to, origin, of_some);
+    check_same_bits("all", values_of(kernels::bf16_values, to_host(of_all)), all);
+    check_same_bits("some", values_of(kernels::bf16_values, to_host(of_some)), some);
 }
 
 TEST_CASE("sums are formed in rank order, wherever the caller stands") {
@@ -213,13 +218,14 @@ TEST_CASE("sums are formed in rank order, wherever the caller stands") {
                 const Index count = n - 13;
                 const std::vector<float> first(sums.begin(), sums.begin() + count);
                 const auto compact = filled(count, -7.f);
-                kernels::sum_values(Exec(), code, mine, received, me, scale, {}, true, compact);
+                kernels::sum_values(Exec(), code, {}, mine, received, me, scale, true, compact);
                 check_close("compact", to_host(compact), first, 0, 0);
 
                 const auto positions = some_positions(2 * n, count, false);
+                const auto where = to_device(positions);
                 const auto flat = filled(2 * n, -7.f);
-                kernels::sum_values(Exec(), code, mine, received, me, scale, to_device(positions),
-                                    false, flat);
+                kernels::sum_values(Exec(), code, at(where), mine, received, me, scale, false,
+                                    flat);
                 std::vector<float> wanted(static_cast<std::size_t>(2 * n), -7.f);
                 for (Index j = 0; j < count; ++j) wanted[positions[j]] = first[j];
                 check_close("at positions", to_host(flat), wanted, 0, 0);
@@ -234,10 +240,10 @@ TEST_CASE("values are added, put and cleared at positions, and nowhere else") {
     for (const Index count : {Index(0), Index(1), Index(300), n}) {
         const auto positions = some_positions(n, count, true);
         const auto values = normal_values(static_cast<Index>(positions.size()), 2);
-        const auto at = to_device(positions);
+        const auto where = to_device(positions);
         for (const ValueCode code : codes) {
             const auto added = to_device(before);
-            kernels::add_values(Exec(), code, to_device(message_of(code, values)), 0.25f, at,
+            kernels::add_values(Exec(), code, at(where), to_device(message_of(code, values)), 0.25f,
                                 added);
             std::vector<float> wanted = before;
             for (std::size_t j = 0; j < positions.size(); ++j)
@@ -246,9 +252,9 @@ TEST_CASE("values are added, put and cleared at positions, and nowhere else") {
             check_same_bits("added", to_host(added), wanted);
         }
         const auto put = to_device(before);
-        kernels::unpack(Exec(), to_device(values), at, put);
+        kernels::unpack(Exec(), to_device(values), where, put);
         const auto cleared = to_device(before);
-        kernels::clear(Exec(), at, cleared);
+        kernels::clear(Exec(), where, cleared);
         std::vector<float> wanted_put = before, wanted_cleared = before;
         for (std::size_t j = 0; j < positions.size(); ++j) {
             if (positions[j] == no_position) continue;

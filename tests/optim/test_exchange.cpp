@@ -54,7 +54,7 @@ struct Setting {
     std::vector<Index> sizes;
     Index bucket_bytes;
     int buffers;
-    kernels::ValueCode code = kernels::ValueCode::fp32;
+    kernels::ValueCode code = kernels::fp32_values;
 };
 
 std::vector<Setting> all_settings() {
@@ -82,8 +82,8 @@ struct Rig {
           parameters(filled(sharding.extent(), std::numeric_limits<float>::quiet_NaN())),
           gradients(filled(sharding.extent(), std::numeric_limits<float>::quiet_NaN())),
           owner(make_dense_owner({}, layout, sharding, c.rank())),
-          exchange(c, sharding, parameters, gradients, *owner, nullptr, nullptr,
-                   {.code = s.code, .buffers = s.buffers}) {}
+          exchange(c, layout, sharding, parameters, gradients, {*owner},
+                   {.values = s.code, .buffers = s.buffers}) {}
 
     double squares() {
         const Vec<double> sum("sum", 1);
@@ -134,7 +134,7 @@ struct Rig {
         for (int b = 0; b < sharding.buckets(); ++b) {
             const Range mine = sharding.piece(b, comm.rank());
             write(parameters, mine.begin, w, mine.end);
-            exchange.gather_begin(Exec(), b);
+            exchange.gather_parameters(Exec(), b);
         }
         // The next forward uses tensors from the front on.
         for (const Tensor& t : layout.tensors()) {
@@ -196,7 +196,7 @@ TEST_CASE("16-bit values are rounded once, and travel in half the bytes") {
         std::memcpy(&x, &bits, sizeof x);
         return x;
     };
-    Rig rig(counting, {{257, 7, 1, 4099, 13}, 3000, 2, kernels::ValueCode::bf16});
+    Rig rig(counting, {{257, 7, 1, 4099, 13}, 3000, 2, kernels::bf16_values});
     rig.reduce();
     std::vector<float> wanted = gradient_of(mpi->rank(), rig.sharding.extent());
     for (int b = 0; b < rig.sharding.buckets(); ++b) {
@@ -267,7 +267,7 @@ TEST_CASE("buffers that do not fit the sharding are refused") {
     const auto owner = make_dense_owner({}, layout, sharding, comm->rank());
     const auto make = [&](const Sharding& cut, Span<float> parameters, Span<float> gradients,
                           int buffers) {
-        Exchange(*comm, cut, parameters, gradients, *owner, nullptr, nullptr, {.buffers = buffers});
+        Exchange(*comm, layout, cut, parameters, gradients, {*owner}, {.buffers = buffers});
     };
     CHECK_NOTHROW(make(sharding, right, right, 1));
     CHECK_THROWS_AS(make(sharding, wrong, right, 1), std::logic_error);

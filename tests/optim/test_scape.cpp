@@ -1,6 +1,6 @@
 // The SCAPE optimizer against the simulator, at 1, 2, 3 and 4 ranks: weights, masks and error
 // feedback after every one of 30 steps, bit for bit.
-#include "optim/scape_rig.hpp"
+#include "optim/step_rig.hpp"
 #include "support/catch.hpp"
 
 #include <scape/comm/mpi_native.hpp>
@@ -26,7 +26,7 @@ Case make_case(const std::string& name, ScapeRule rule, ScapeScore score) {
 void check_against_simulator(comm::Communicator& comm, const Case& c) {
     const int P = comm.size();
     const int me = comm.rank();
-    ScapeRig rig(comm, c.options);
+    StepRig rig(comm, c.options);
     Simulator<float> simulator(simulated(c.options.config), geometry_of(rig.layout, rig.sharding),
                                P, rig.initial());
     const Index steps = c.options.config.train.steps;
@@ -38,7 +38,7 @@ void check_against_simulator(comm::Communicator& comm, const Case& c) {
         REQUIRE(rig.step(t, g[me], 1e-2f));
         CHECK(rig.norm == Approx(simulator.received_norm()).epsilon(1e-6));
         check_same_bits("weights", rig.weights(), simulator.weights());
-        check_same_bits("error feedback", to_host(rig.gradients), simulator.residual(me));
+        check_same_bits("error feedback", rig.residual(), simulator.residual(me));
         if (t == steps || c.options.config.scape.lateness == 0) continue;
         const auto flags = rig.next_mask();
         Index wrong = 0;
@@ -79,7 +79,8 @@ std::vector<Case> cases() {
         o.config.sparsity.cooldown_steps = 5;
     });
     add("dense all along", [](RigOptions& o) { o.config.sparsity.density = 1; });
-    for (const auto code : {MaskCodeChoice::bitmap, MaskCodeChoice::gaps, MaskCodeChoice::index})
+    for (const auto code : {MaskCodeChoice::bitmap, MaskCodeChoice::gaps, MaskCodeChoice::index,
+                            MaskCodeChoice::entropy})
         add(fmt::format("mask code {}", static_cast<int>(code)),
             [&](RigOptions& o) { o.config.sparsity.mask_code = code; });
     for (const auto storage : {FeedbackStorage::device, FeedbackStorage::host})

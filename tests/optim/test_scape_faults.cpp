@@ -1,6 +1,6 @@
 // Gradients that are not finite, on the mask and off it, at any rank: the step is skipped as the
 // simulator does it, and training goes on, at 1, 2, 3 and 4 ranks.
-#include "optim/scape_rig.hpp"
+#include "optim/step_rig.hpp"
 #include "support/catch.hpp"
 
 #include <scape/comm/mpi_native.hpp>
@@ -42,7 +42,7 @@ void check_faults(comm::Communicator& comm, const config::RunConfig& config,
                   const std::vector<Fault>& faults, Index expected_skips) {
     const int P = comm.size();
     const int me = comm.rank();
-    ScapeRig rig(comm, {config});
+    StepRig rig(comm, {config});
     const Geometry geometry = geometry_of(rig.layout, rig.sharding);
     Simulator<float> simulator(simulated(config), geometry, P, rig.initial());
     const bool fused = config.error_feedback.storage == FeedbackStorage::fused;
@@ -150,7 +150,7 @@ TEST_CASE("fused, and all that is not finite was sent: what is left is kept") {
     const int P = comm->size();
     const int me = comm->rank();
     const config::RunConfig c = base(ScapeRule::catch_up, ScapeScore::after);
-    ScapeRig rig(*comm, {c});
+    StepRig rig(*comm, {c});
     const Geometry geometry = geometry_of(rig.layout, rig.sharding);
     Simulator<float> simulator(simulated(c), geometry, P, rig.initial());
     for (Index t = 1; t <= 8; ++t) {

@@ -1,6 +1,6 @@
 // Nothing is lost: what the ranks keep and what they delivered adds up to what they had, at every
 // step (algorithm section 2.3), at 1, 2, 3 and 4 ranks.
-#include "optim/scape_rig.hpp"
+#include "optim/step_rig.hpp"
 #include "support/catch.hpp"
 
 #include <scape/comm/mpi_native.hpp>
@@ -15,22 +15,22 @@ namespace {
 
 // P times what the owner formed of the ranks' a, before the clip, in its place in the flat buffer.
 // The paper rule has made ghat of it by now, which is turned back.
-std::vector<double> delivered(ScapeRig& rig) {
+std::vector<double> delivered(StepRig& rig) {
     const int P = rig.comm.size();
     const int me = rig.comm.rank();
     std::vector<double> flat(static_cast<std::size_t>(rig.sharding.extent()), 0.0);
     const bool paper = rig.config.scape.rule == ScapeRule::paper;
-    const auto state = rig.owner->state();
+    const auto state = rig.optimizer.owner().state();
     std::vector<float> z;
     std::vector<std::uint8_t> was;
     bool last_all = true;
     if (paper) {
         z = to_host(std::get<Vec<float>>(state[0].values));
         was = to_host(std::get<Vec<std::uint8_t>>(state[1].values));
-        last_all = rig.owner->numbers().at("scape_last_mask_all") > 0;
+        last_all = rig.optimizer.scape()->numbers().at("scape_last_mask_all") > 0;
     }
     for (int b = 0; b < rig.sharding.buckets(); ++b) {
-        const optim::Arrived a = rig.exchange.arrived(Exec(), b);
+        const optim::Arrived a = rig.optimizer.exchange().arrived(Exec(), b);
         const Index bucket = rig.sharding.bucket(b).begin;
         const Index piece = rig.sharding.piece(b, me).begin;
         const auto sums = to_host(a.sums);
@@ -48,7 +48,7 @@ std::vector<double> delivered(ScapeRig& rig) {
 }
 
 void check_conserved(comm::Communicator& comm, const RigOptions& options) {
-    ScapeRig rig(comm, options);
+    StepRig rig(comm, options);
     std::vector<double> balance;
     rig.before_update = [&] { balance = delivered(rig); };
     std::vector<float> kept(static_cast<std::size_t>(rig.sharding.extent()), 0.f);
@@ -64,7 +64,7 @@ void check_conserved(comm::Communicator& comm, const RigOptions& options) {
         double worst = 0;
         for (const double x : comm.all_reduce_sum(balance)) worst = std::max(worst, std::fabs(x));
         CHECK(worst < 2e-5);  // a gradient is 0.1, what piles up some 3
-        sparse += rig.exchange.sparse() ? 1 : 0;
+        sparse += rig.optimizer.exchange().sparse() ? 1 : 0;
     }
     CHECK(sparse > 20);
 }
@@ -76,13 +76,14 @@ TEST_CASE("what is kept and what was delivered add up to what there was") {
     for (const auto& [rule, score] : {std::pair{ScapeRule::catch_up, ScapeScore::after},
                                       {ScapeRule::catch_up, ScapeScore::before},
                                       {ScapeRule::paper, ScapeScore::before}}) {
-        for (const Index bits : {32, 16}) {
+        for (const Index bits : {32, 16, 8, 4, 2, 1}) {
             for (const auto storage : {FeedbackStorage::fused, FeedbackStorage::device}) {
                 INFO("rule " << static_cast<int>(rule) << ", score " << static_cast<int>(score)
                              << ", " << bits << " bits, storage " << static_cast<int>(storage)
                              << ", rank " << comm->rank());
                 RigOptions o{scape_config(rule, score)};
                 o.config.exchange.value_bits = bits;
+                o.config.exchange.delta_bits = bits;
                 o.config.error_feedback.storage = storage;
                 o.config.sparsity.cooldown_steps = 4;
                 check_conserved(*comm, o);

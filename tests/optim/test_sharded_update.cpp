@@ -38,8 +38,7 @@ std::vector<float> train(comm::Communicator& comm, config::OptimizerKind kind, I
     config::OptimizerSection c;
     c.kind = kind;
     const auto owner = make_dense_owner(c, layout, sharding, comm.rank());
-    Exchange exchange(comm, sharding, parameters, gradients, *owner, nullptr, nullptr,
-                      {.buffers = 2});
+    Exchange exchange(comm, layout, sharding, parameters, gradients, {*owner}, {.buffers = 2});
     const Vec<double> squares("squares", 1);
     const Exec exec;
 
@@ -62,8 +61,10 @@ std::vector<float> train(comm::Communicator& comm, config::OptimizerKind kind, I
         if (max_norm > 0)
             numbers.grad_scale = static_cast<float>(std::min(1.0, max_norm / (norm + 1e-6)));
         for (int b = 0; b < sharding.buckets(); ++b) {
-            owner->update(exec, numbers, exchange.arrived(exec, b), exchange.weights(b), {});
-            exchange.gather_begin(exec, b);
+            const Weights weights = exchange.weights(exec, b);
+            const Arrived arrived = exchange.arrived(exec, b);
+            owner->update(exec, numbers, arrived, weights);
+            exchange.gather_begin(exec, arrived);
         }
         owner->end_step(exec);
     }

@@ -40,6 +40,27 @@ void adamw(Real g, Real keep, const SimNumbers<Real>& n, Real& w, Real& m, Real&
     w = moved(w, m, v, keep, n);
 }
 
+/// Section 1: SGD with momentum.
+template <class Real>
+void sgd(Real g, Real keep, const SimNumbers<Real>& n, Real& w, Real& m) {
+    m = n.mu * m + g;
+    w = keep * w - n.eta * m;
+}
+
+void check(const SimConfig& c) {
+    const auto known = [](int bits) {
+        return bits == 32 || bits == 16 || bits == 8 || bits == 4 || bits == 2 || bits == 1;
+    };
+    if (!known(c.value_bits) || !known(c.delta_bits) || c.block < 1)
+        throw std::logic_error("simulator: no such code");
+    if (c.error != SimConfig::Error::full && c.elements != SimConfig::Elements::all)
+        throw std::logic_error("simulator: what is not sent needs error = full");
+    if (c.error == SimConfig::Error::loco && c.value_bits >= 16)
+        throw std::logic_error("simulator: LoCo's values are codes in blocks");
+    if (c.owner == SimConfig::Owner::sgd && c.elements == SimConfig::Elements::mask)
+        throw std::logic_error("simulator: the scape optimizer has no sgd");
+}
+
 /// p = b1^tau and q = b1 (1-p)/(1-b1), 2.4; at tau = 1 both are b1.
 template <class Real>
 struct Powers {
@@ -57,16 +78,18 @@ struct Powers {
 template <class Real>
 Simulator<Real>::Simulator(const SimConfig& config, const Geometry& geometry, int ranks,
                            std::vector<Real> weights)
-    : config_(config), geometry_(geometry), ranks_(ranks), w_(std::move(weights)) {
+    : config_(config), geometry_(geometry), ranks_(ranks), master_(std::move(weights)) {
+    check(config);
     const auto n = static_cast<std::size_t>(geometry.extent);
-    if (w_.size() != n) throw std::logic_error("simulator: weights do not fit the geometry");
+    if (master_.size() != n) throw std::logic_error("simulator: weights do not fit the geometry");
+    replica_ = master_;
     m_ = v_ = delivered_ = score_ = std::vector<Real>(n, 0);
     visit_.assign(n, 0);
     // Step 1 has no momentum to choose by.
     mask_ = next_mask_ = last_mask_ = everything(geometry);
     sent_.assign(ranks, mask_);
     residual_.assign(ranks, std::vector<Real>(n, 0));
-    a_ = left_ = residual_;
+    a_ = left_ = decoded_ = residual_;
 }
 
 template <class Real>
@@ -93,8 +116,8 @@ void Simulator<Real>::step(const std::vector<std::vector<Real>>& gradients, Real
     const bool before = paper() || config_.score == SimConfig::Score::before;
     if (before) score_all(a_, n);  // with m, z, the last mask and tau as this step found them
     update(n);
-    residual_ = left_;
-    ++applied_;
+    send_back(n);
+    commit();
     if (!scape()) return;
     if (!before) score_all(residual_, n);
     next_mask_ = sim_mask(config_, geometry_, score_, sim_density(config_, t_ + 1));
@@ -128,29 +151,6 @@ void Simulator<Real>::select() {
     sent_.assign(ranks_, mask_);
 }
 
-/// Code, send, decode and add at the owner in rank order; what was not sent, or lost by the code,
-/// is left.
-template <class Real>
-void Simulator<Real>::exchange() {
-    const Real scale = static_cast<Real>(1) / static_cast<Real>(ranks_);
-    for (Index e = 0; e < geometry_.extent; ++e) {
-        Real sum = 0;
-        bool first = true;
-        for (int r = 0; r < ranks_; ++r) {
-            const Real a = a_[r][e];
-            Real left = a;
-            if (sent_[r][e]) {
-                const Real decoded = config_.value_bits == 16 ? bf16_rounded(a) : a;
-                left = config_.value_bits == 16 ? a - decoded : 0;
-                sum = first ? decoded : sum + decoded;
-                first = false;
-            }
-            left_[r][e] = config_.error_feedback ? left : 0;
-        }
-        delivered_[e] = sum * scale;
-    }
-}
-
 /// 2.8: the norm of what was received, shard by shard, and the clip coefficient.
 template <class Real>
 void Simulator<Real>::measure(const SimNumbers<Real>& n) {
@@ -170,16 +170,26 @@ void Simulator<Real>::measure(const SimNumbers<Real>& n) {
         coefficient_ = static_cast<Real>(std::min(1.0, config_.clip_norm / (norm_ + 1e-6)));
 }
 
-/// 2.5: weights, m, visits and masks stay. R stays too, unless it is the gradient buffer: then
-/// what was sent is gone, and a rank with a non-finite gradient loses all of its R.
+/// 2.5: weights, m, visits, masks and LoCo's error stay. R stays too, unless it is the gradient
+/// buffer: then what was sent is gone, and a rank that is left with something not finite loses all
+/// of its R.
 template <class Real>
 void Simulator<Real>::skip() {
-    if (!config_.fused) return;
+    if (!config_.fused || config_.error != SimConfig::Error::full) return;
     for (int r = 0; r < ranks_; ++r) {
         const bool finite =
-            std::all_of(a_[r].begin(), a_[r].end(), [](Real x) { return std::isfinite(x); });
+            std::all_of(left_[r].begin(), left_[r].end(), [](Real x) { return std::isfinite(x); });
         residual_[r] = finite ? left_[r] : std::vector<Real>(geometry_.extent, 0);
     }
+}
+
+template <class Real>
+void Simulator<Real>::commit() {
+    residual_ = left_;
+    ++applied_;
+    const Index every = config_.loco_reset_every;
+    if (config_.error != SimConfig::Error::loco || every == 0 || applied_ % every != 0) return;
+    residual_.assign(ranks_, std::vector<Real>(geometry_.extent, 0));
 }
 
 /// 2.3, owner form: the part of b1 m that is still to be paid at this element.
@@ -226,9 +236,11 @@ void Simulator<Real>::update(const SimNumbers<Real>& n) {
             if (scape()) {
                 update_scape(e, keep, n);
             } else if (config_.owner == SimConfig::Owner::adams) {
-                adams(coefficient_ * delivered_[e], keep, n, w_[e], m_[e]);
+                adams(coefficient_ * delivered_[e], keep, n, master_[e], m_[e]);
+            } else if (config_.owner == SimConfig::Owner::sgd) {
+                sgd(coefficient_ * delivered_[e], keep, n, master_[e], m_[e]);
             } else {
-                adamw(coefficient_ * delivered_[e], keep, n, w_[e], m_[e], v_[e]);
+                adamw(coefficient_ * delivered_[e], keep, n, master_[e], m_[e], v_[e]);
             }
         }
     }
@@ -237,14 +249,14 @@ void Simulator<Real>::update(const SimNumbers<Real>& n) {
 template <class Real>
 void Simulator<Real>::update_scape(Index e, Real keep, const SimNumbers<Real>& n) {
     if (!mask_[e]) {
-        w_[e] = keep * w_[e];
+        master_[e] = keep * master_[e];
         if (paper()) m_[e] = base(e, n);
         return;
     }
     if (paper()) {
         const Real g = coefficient_ * ghat(e, n);
         if (!last_mask_[e]) m_[e] = 0;
-        adams(g, keep, n, w_[e], m_[e]);
+        adams(g, keep, n, master_[e], m_[e]);
     } else {
         catch_up_element(e, keep, n);
     }
@@ -256,8 +268,8 @@ template <class Real>
 void Simulator<Real>::catch_up_element(Index e, Real keep, const SimNumbers<Real>& n) {
     const Real s = coefficient_ * delivered_[e];
     if (tau(e) == 1 && config_.owner == SimConfig::Owner::adamw)
-        return adamw(s, keep, n, w_[e], m_[e], v_[e]);
-    if (tau(e) == 1) return adams(s, keep, n, w_[e], m_[e]);
+        return adamw(s, keep, n, master_[e], m_[e], v_[e]);
+    if (tau(e) == 1) return adams(s, keep, n, master_[e], m_[e]);
     const auto steps = static_cast<Real>(tau(e));
     const Powers<Real> powers(config_.beta1, tau(e));
     const Real m = m_[e];
@@ -269,7 +281,7 @@ void Simulator<Real>::catch_up_element(Index e, Real keep, const SimNumbers<Real
             std::pow(static_cast<double>(config_.beta2), static_cast<double>(tau(e))));
         v = v_[e] = p2 * v_[e] + (1 - p2) * ((s * s) / steps);
     }
-    w_[e] = moved(w_[e], moments, v, keep, n);
+    master_[e] = moved(master_[e], moments, v, keep, n);
     m_[e] = powers.p * m + (1 - powers.p) * mean;
 }
 

@@ -6,7 +6,8 @@
 /// that of the specification, sums over ranks in rank order); Real = double the mathematics.
 ///
 /// Everything "flat" has Geometry::extent elements; elements in no slice (padding) are never
-/// touched. Built as the library scape_simulator, without fused multiply-adds.
+/// touched. Every rank's message is coded slice by slice; blocks start anew at each slice. Built as
+/// the library scape_simulator, without fused multiply-adds.
 
 #include <scape/base/flat_layout.hpp>
 
@@ -37,25 +38,34 @@ struct SimConfig {
     enum class Elements { all, mask, topk_ef, clt_k };
     enum class Rule { catch_up, paper };
     enum class Score { after, before };
-    enum class Owner { adamw, adams };
+    enum class Owner { adamw, adams, sgd };
+    /// Where the rest of what a code could not carry lives, section 3. loco and none: elements =
+    /// all only.
+    enum class Error { full, loco, none };
     Elements elements = Elements::mask;
     Rule rule = Rule::catch_up;  ///< of elements = mask
     Score score = Score::after;  ///< of catch_up; paper's is always `before`
-    Owner owner = Owner::adams;  ///< of all other elements; catch_up: the second moment
-    bool same_step = false;      ///< masks are used in the step that chose them (score before)
-    double density = 0.1;        ///< target
+    /// Of all other elements; catch_up: the second moment (never sgd).
+    Owner owner = Owner::adams;
+    bool same_step = false;  ///< masks are used in the step that chose them (score before)
+    double density = 0.1;    ///< target
     double density_start = 0.1;
     Index warmup_steps = 0;
     Index dense_steps = 0;
     Index cooldown_steps = 0;
     Index total_steps = 0;  ///< T; only the cooldown asks
     bool sparsify_1d = false;
-    int value_bits = 32;         ///< 32 | 16 (bf16), on the way to the owner
-    bool error_feedback = true;  ///< false: R stays 0
-    bool fused = false;          ///< what a skipped step does to R, 2.5
+    int value_bits = 32;  ///< 32 | 16 | 8 | 4 | 2 | 1, on the way to the owner
+    int delta_bits = 32;  ///< the same of master - replica, on the way back; 32: the new weights
+    Index block = 64;     ///< values that share a scale, below 16 bits
+    Error error = Error::full;
+    double loco_beta = 0.8;
+    Index loco_reset_every = 1024;  ///< applied steps; 0: never
+    bool fused = false;             ///< what a skipped step does to R, 2.5
     double beta1 = 0.9;
     double beta2 = 0.95;
     double eps = 1e-8;
+    double momentum = 0.9;  ///< sgd
     double weight_decay = 0;
     bool bias_correction = true;
     double clip_norm = 0;  ///< 0: none
@@ -69,6 +79,26 @@ Index sim_count(double density, Index n);
 /// x rounded to bf16, nearest, ties to even. (A double is rounded to float before.)
 template <class Real>
 Real bf16_rounded(Real x);
+
+/// A code and its blocks, 2.10.
+struct SimCode {
+    enum class Levels { number, linear, gaussian, sign };
+    Levels levels = Levels::number;
+    int bits = 32;
+    Index block = 1;
+};
+SimCode sim_value_code(const SimConfig& config);
+SimCode sim_delta_code(const SimConfig& config);
+/// LoCo's error, in the blocks of the values.
+SimCode sim_loco_code(const SimConfig& config);
+/// The scale that x[begin ... begin + n) share: 0 if it is not a normal number, NaN if some value
+/// or the scale is not finite.
+template <class Real>
+Real sim_scale(const SimCode& code, const std::vector<Real>& x, Index begin, Index n);
+/// What comes out of the code of x, a slice's values, at the other end.
+template <class Real>
+std::vector<Real> sim_decoded(const SimCode& code, const std::vector<Real>& x);
+
 /// marks[begin + i] = x[begin + i] is among the k largest magnitudes of x[begin ... begin + n),
 /// by the bits of |x| as an unsigned number, ties to the lower position.
 template <class Real>
@@ -83,14 +113,15 @@ std::vector<bool> sim_mask(const SimConfig& config, const Geometry& geometry,
 template <class Real>
 struct SimNumbers {
     SimNumbers(const SimConfig& config, Index t, Real lr);
-    Real b1, one_minus_b1, b2, one_minus_b2, eps, c1, c2, eta;
+    Real b1, one_minus_b1, b2, one_minus_b2, eps, c1, c2, eta, mu;
     Real keep;  ///< 1 - eta lambda
 };
 
 template <class Real>
 class Simulator {
    public:
-    /// weights: flat. Throws std::logic_error on sizes that do not fit.
+    /// weights: flat. Throws std::logic_error on sizes that do not fit, and on settings that make
+    /// no optimizer.
     Simulator(const SimConfig& config, const Geometry& geometry, int ranks,
               std::vector<Real> weights);
 
@@ -100,9 +131,13 @@ class Simulator {
 
     Index steps() const { return t_; }
     bool skipped() const { return skipped_; }
-    const std::vector<Real>& weights() const { return w_; }
+    /// The replica, which all ranks hold.
+    const std::vector<Real>& weights() const { return replica_; }
+    /// What the owners hold.
+    const std::vector<Real>& master() const { return master_; }
+    /// What the rank keeps: R_i, or LoCo's error; with error = none, 0.
     const std::vector<Real>& residual(int rank) const { return residual_[rank]; }
-    /// The elements that travelled in the last step (topk_ef: the union over ranks).
+    /// The elements that travelled to an owner in the last step (topk_ef: the union over ranks).
     const std::vector<bool>& mask() const { return mask_; }
     /// elements = mask: the pending mask, of the next step.
     const std::vector<bool>& next_mask() const { return next_mask_; }
@@ -131,6 +166,8 @@ class Simulator {
     Real ghat(Index e, const SimNumbers<Real>& n) const;
     void select();
     void exchange();
+    void code_slice(int rank, const SimSlice& slice);
+    void keep_loco_error(int rank, const std::vector<Index>& at, const std::vector<Real>& decoded);
     void measure(const SimNumbers<Real>& n);
     void skip();
     Real closed_form_score(Index e, Real a) const;
@@ -138,6 +175,8 @@ class Simulator {
     void update(const SimNumbers<Real>& n);
     void update_scape(Index e, Real keep, const SimNumbers<Real>& n);
     void catch_up_element(Index e, Real keep, const SimNumbers<Real>& n);
+    void send_back(const SimNumbers<Real>& n);
+    void commit();
 
     SimConfig config_;
     Geometry geometry_;
@@ -146,12 +185,13 @@ class Simulator {
     bool skipped_ = false;
     double norm_ = 0;
     Real coefficient_ = 1;
-    std::vector<Real> w_, m_, v_, delivered_, score_;
+    std::vector<Real> master_, replica_, m_, v_, delivered_, score_;
     std::vector<std::uint32_t> visit_;
     Marks mask_, next_mask_, last_mask_;       // last: of the last applied step
     std::vector<Marks> sent_;                  // [rank]
-    std::vector<std::vector<Real>> residual_;  // [rank] R_i
+    std::vector<std::vector<Real>> residual_;  // [rank] R_i or LoCo's e_i
     std::vector<std::vector<Real>> a_, left_;  // [rank] g_i + R_i, and R_i after this step
+    std::vector<std::vector<Real>> decoded_;   // [rank] this step's messages, where sent
 };
 
 }  // namespace scape::test

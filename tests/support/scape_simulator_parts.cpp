@@ -113,6 +113,7 @@ SimNumbers<Real>::SimNumbers(const SimConfig& c, Index t, Real lr)
       c1(1),
       c2(1),
       eta(lr),
+      mu(static_cast<Real>(c.momentum)),
       keep(static_cast<Real>(1 - static_cast<double>(lr) * c.weight_decay)) {
     if (!c.bias_correction) return;
     c1 = static_cast<Real>(1 - std::pow(c.beta1, static_cast<double>(t)));

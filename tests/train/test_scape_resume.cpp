@@ -95,6 +95,58 @@ TEST_CASE("resume is bitwise, for every rule, score and code") {
     }
 }
 
+TEST_CASE("resume is bitwise in low bits, for every place of the rest") {
+    using config::ErrorKind;
+    struct Low {
+        OptimizerKind kind;
+        ErrorKind error;
+        Index value_bits;
+        Index delta_bits;
+        FeedbackStorage storage = FeedbackStorage::fused;
+    };
+    for (const Low& low : {Low{OptimizerKind::adamw, ErrorKind::loco, 4, 32},
+                           {OptimizerKind::adams, ErrorKind::loco, 2, 4},
+                           {OptimizerKind::sgd, ErrorKind::none, 8, 8},
+                           {OptimizerKind::adams, ErrorKind::full, 4, 4},
+                           {OptimizerKind::adamw, ErrorKind::full, 2, 1, FeedbackStorage::host},
+                           {OptimizerKind::scape, ErrorKind::full, 4, 4},
+                           {OptimizerKind::scape, ErrorKind::full, 32, 2}}) {
+        INFO("optimizer " << static_cast<int>(low.kind) << ", error " << static_cast<int>(low.error)
+                          << ", " << low.value_bits << "/" << low.delta_bits << " bits");
+        config::RunConfig c = tiny_scape(world().size());
+        c.optimizer.kind = low.kind;
+        c.exchange.error = low.error;
+        c.exchange.value_bits = low.value_bits;
+        c.exchange.delta_bits = low.delta_bits;
+        c.error_feedback.storage = low.storage;
+        c.loco.reset_every = 5;
+        check_resume(c, {3, 5, 7});
+    }
+}
+
+TEST_CASE("bits that change on the way, and a run that gives its differences up") {
+    const SharedScratch scratch(world());
+    config::RunConfig c = tiny_scape(world().size());
+    c.optimizer.kind = OptimizerKind::adams;
+    c.exchange.value_bits = 4;
+    c.exchange.delta_bits = 4;
+    Run whole(c, world());
+    const auto records = train_and_save(whole.fresh(), {6}, scratch.path());
+    for (const auto& [values, deltas] :
+         {std::pair<Index, Index>{8, 4}, {4, 2}, {4, 32}, {16, 16}}) {
+        INFO(values << "/" << deltas << " bits");
+        config::RunConfig other = c;
+        other.exchange.value_bits = values;
+        other.exchange.delta_bits = deltas;
+        Run run(other, world());
+        run.resume(checkpoint(scratch, 6));
+        const auto rest = run.steps(6);
+        // With differences replicas go on as they were; without, from the master.
+        if (deltas != 32) CHECK(rest[0].loss == records[6].loss);
+        for (const auto& r : rest) CHECK(r.loss == Approx(records[r.step - 1].loss).epsilon(0.02));
+    }
+}
+
 TEST_CASE("resume is bitwise wherever error feedback lives") {
     const SharedScratch scratch(world());
     for (const auto storage :
@@ -188,47 +240,60 @@ TEST_CASE("other numbers of ranks, other buckets") {
         int to;
         double bucket_mb;
     };
-    for (const auto rule : {ScapeRule::catch_up, ScapeRule::paper}) {
-        for (const auto storage : {FeedbackStorage::fused, FeedbackStorage::host}) {
-            if (rule == ScapeRule::paper && storage == FeedbackStorage::host) continue;
-            const auto config_of = [&](int ranks) {
-                config::RunConfig c = tiny_scape(ranks);
-                c.scape.rule = rule;
-                c.error_feedback.storage = storage;
-                return c;
-            };
-            std::map<int, std::vector<train::StepRecord>> whole;
-            for (const int ranks : {2, 4})
-                on(ranks, [&](comm::Communicator& comm) {
-                    Run run(config_of(ranks), comm);
-                    whole[ranks] =
-                        train_and_save(run.fresh(), {3, 6}, scratch.path(std::to_string(ranks)));
+    struct What {
+        OptimizerKind kind;
+        ScapeRule rule = ScapeRule::catch_up;
+        FeedbackStorage storage = FeedbackStorage::fused;
+        Index bits = 32;
+        config::ErrorKind error = config::ErrorKind::full;
+    };
+    for (const What& what :
+         {What{OptimizerKind::scape},
+          {OptimizerKind::scape, ScapeRule::catch_up, FeedbackStorage::host},
+          {OptimizerKind::scape, ScapeRule::paper},
+          {OptimizerKind::scape, ScapeRule::catch_up, FeedbackStorage::fused, 4},
+          {.kind = OptimizerKind::adamw, .bits = 4, .error = config::ErrorKind::loco}}) {
+        const bool scape = what.kind == OptimizerKind::scape;
+        const auto config_of = [&](int ranks) {
+            config::RunConfig c = tiny_scape(ranks);
+            c.optimizer.kind = what.kind;
+            c.scape.rule = what.rule;
+            c.error_feedback.storage = what.storage;
+            c.exchange.value_bits = c.exchange.delta_bits = what.bits;
+            c.exchange.error = what.error;
+            return c;
+        };
+        std::map<int, std::vector<train::StepRecord>> whole;
+        for (const int ranks : {2, 4})
+            on(ranks, [&](comm::Communicator& comm) {
+                Run run(config_of(ranks), comm);
+                whole[ranks] =
+                    train_and_save(run.fresh(), {3, 6}, scratch.path(std::to_string(ranks)));
+            });
+        for (const auto& [from, to, bucket_mb] :
+             {To{2, 1, 0.01}, {2, 3, 0.01}, {2, 4, 0.01}, {4, 2, 0.01}, {2, 2, 0.003}})
+            for (const Index cut : {3, 6})
+                on(to, [&, from = from, to = to, mb = bucket_mb](comm::Communicator& comm) {
+                    INFO("from " << from << " ranks to " << to << " after step " << cut);
+                    config::RunConfig c = config_of(to);
+                    c.comm.bucket_mb = mb;
+                    Run run(c, comm);
+                    const auto lines = run.resume(
+                        scratch.path(fmt::format("{}/{}", from, io::checkpoint_name(cut))));
+                    std::string log;
+                    for (const auto& line : lines) log += line + '\n';
+                    const std::string ranks =
+                        fmt::format("checkpoint: {} ranks -> now {}", from, to);
+                    CHECK((log.find(ranks) != std::string::npos) == (from != to));
+                    CHECK((log.find("mask is chosen anew") != std::string::npos) == scape);
+                    const auto rest = run.steps(4);
+                    if (comm.rank() > 0 || whole.count(from) == 0) return;
+                    const auto& same = whole[from];
+                    CHECK(rest[0].loss == Approx(same[cut].loss).epsilon(1e-5));
+                    CHECK(rest[0].density == same[cut].density);
+                    for (const auto& r : rest)
+                        CHECK(r.loss == Approx(same[r.step - 1].loss).epsilon(0.02));
                 });
-            for (const auto& [from, to, bucket_mb] :
-                 {To{2, 1, 0.01}, {2, 3, 0.01}, {2, 4, 0.01}, {4, 2, 0.01}, {2, 2, 0.003}})
-                for (const Index cut : {3, 6})
-                    on(to, [&, from = from, to = to, mb = bucket_mb](comm::Communicator& comm) {
-                        INFO("from " << from << " ranks to " << to << " after step " << cut);
-                        config::RunConfig c = config_of(to);
-                        c.comm.bucket_mb = mb;
-                        Run run(c, comm);
-                        const auto lines = run.resume(
-                            scratch.path(fmt::format("{}/{}", from, io::checkpoint_name(cut))));
-                        std::string log;
-                        for (const auto& line : lines) log += line + '\n';
-                        const std::string ranks =
-                            fmt::format("checkpoint: {} ranks -> now {}", from, to);
-                        CHECK((log.find(ranks) != std::string::npos) == (from != to));
-                        CHECK(log.find("mask is chosen anew") != std::string::npos);
-                        const auto rest = run.steps(4);
-                        if (comm.rank() > 0 || whole.count(from) == 0) return;
-                        const auto& same = whole[from];
-                        CHECK(rest[0].loss == Approx(same[cut].loss).epsilon(1e-5));
-                        CHECK(rest[0].density == same[cut].density);
-                        for (const auto& r : rest)
-                            CHECK(r.loss == Approx(same[r.step - 1].loss).epsilon(0.02));
-                    });
-        }
     }
 }
 

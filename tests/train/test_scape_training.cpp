@@ -6,7 +6,7 @@
 
 #include <scape/comm/mpi_native.hpp>
 #include <scape/optim/density.hpp>
-#include <scape/train/exchange_setup.hpp>
+#include <scape/optim/sharded_optimizer.hpp>
 #include <scape/train/step_cost.hpp>
 
 #include <fmt/format.h>
@@ -121,17 +121,20 @@ TEST_CASE("the bytes of every step are those of the formula") {
             c.sparsity.mask_code = code;
             Run run(c, world());
             const auto records = run.fresh().steps(c.train.steps);
-            const Sharding sharding(run.trainer.layout(), world().size(), train::bucket_bytes(c));
+            const Sharding sharding(run.trainer.layout(), world().size(), optim::bucket_bytes(c));
             optim::MaskPlan plan(run.trainer.layout(), sharding, c.sparsity);
             optim::MaskPlan next = plan;
+            const kernels::ValueCode values = optim::exchange_options(c).values;
             for (const auto& r : records) {
                 INFO("step " << r.step << ", " << bits << " bits");
                 CHECK(r.density == optim::density(c, r.step));
                 plan.set(optim::density(c, r.step));
                 next.set(optim::density(c, r.step + 1));
-                CHECK(sent(r, "all_to_all") == plan.bytes_sent(bits / 8).gradients);
+                CHECK(sent(r, "all_to_all") ==
+                      plan.bytes_sent(values, kernels::fp32_values).gradients);
                 CHECK(sent(r, "all_gather") ==
-                      plan.bytes_sent(bits / 8).weights + next.bytes_sent(bits / 8).masks);
+                      plan.bytes_sent(values, kernels::fp32_values).weights +
+                          next.bytes_sent(values, kernels::fp32_values).masks);
             }
             // In a step of the fixed phase they are what the dry run says.
             const train::StepCost cost = train::step_cost(c, world().size());
@@ -140,6 +143,36 @@ TEST_CASE("the bytes of every step are those of the formula") {
             const auto& dense = records[0];
             CHECK(sent(dense, "all_to_all") + sent(dense, "all_gather") == cost.dense_bytes);
             if (world().size() > 1) CHECK(cost.bytes_sent < cost.dense_bytes / 4);
+        }
+    }
+}
+
+TEST_CASE("in low bits too the dry run says what travels, and what is allocated") {
+    const int ranks = world().size();
+    using config::ErrorKind;
+    for (const auto& [kind, error, bits] : {std::tuple{OptimizerKind::adamw, ErrorKind::loco, 4},
+                                            {OptimizerKind::sgd, ErrorKind::none, 2},
+                                            {OptimizerKind::adams, ErrorKind::full, 1},
+                                            {OptimizerKind::scape, ErrorKind::full, 4}}) {
+        for (const Index deltas : {32, 2}) {
+            INFO("optimizer " << static_cast<int>(kind) << ", " << bits << "/" << deltas
+                              << " bits");
+            config::RunConfig c = tiny_scape(ranks);
+            c.optimizer.kind = kind;
+            c.exchange.error = error;
+            c.exchange.value_bits = bits;
+            c.exchange.delta_bits = deltas;
+            Run run(c, world());
+            const train::StepCost cost = train::step_cost(c, ranks);
+            const auto fixed = run.fresh().steps(8)[7];
+            CHECK(sent(fixed, "all_to_all") + sent(fixed, "all_gather") == cost.bytes_sent);
+            CHECK(cost.bytes_per_parameter * static_cast<double>(cost.parameters) * (ranks - 1) ==
+                  Approx(static_cast<double>(cost.bytes_sent) * ranks).margin(2 * ranks));
+            const train::MemoryAccount is = run.trainer.memory();
+            CHECK(cost.memory.state == is.state);
+            CHECK(cost.memory.feedback == is.feedback);
+            CHECK(cost.memory.exchange == is.exchange);
+            CHECK(cost.memory.total() == is.total());
         }
     }
 }
@@ -161,7 +194,7 @@ TEST_CASE("the account of SCAPE's memory is what is allocated, and little more t
                 const train::MemoryAccount is = Run(c, world()).trainer.memory();
                 CHECK(said.parameters == is.parameters);
                 CHECK(said.gradients == is.gradients);
-                CHECK(said.optimizer == is.optimizer);
+                CHECK(said.state == is.state);
                 CHECK(said.masks == is.masks);
                 CHECK(said.feedback == is.feedback);
                 CHECK(said.activations == is.activations);
@@ -175,7 +208,7 @@ TEST_CASE("the account of SCAPE's memory is what is allocated, and little more t
     const Run adams(c, world());
     const train::MemoryAccount s = scape.trainer.memory();
     const train::MemoryAccount d = adams.trainer.memory();
-    const Sharding sharding(scape.trainer.layout(), ranks, train::bucket_bytes(c));
+    const Sharding sharding(scape.trainer.layout(), ranks, optim::bucket_bytes(c));
     const Index word = sizeof(float);
     const Index visits = sharding.shard_extent() * word;
     const Index scores = sharding.largest_bucket() / ranks * word;
@@ -184,7 +217,7 @@ TEST_CASE("the account of SCAPE's memory is what is allocated, and little more t
     CHECK(s.gradients == d.gradients);
     CHECK(s.activations == d.activations);
     CHECK(s.feedback == 0);
-    CHECK(s.optimizer == d.optimizer + visits + scores);
+    CHECK(s.state == d.state + visits + scores);
     CHECK(s.exchange <= optim::Exchange::default_buffers * message);
 }
 

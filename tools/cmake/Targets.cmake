@@ -15,7 +15,11 @@ endif()
 # `#pragma omp simd` marks the loops over a row that the host compiler may vectorise. Sums are
 # ordered by hand; -ffast-math is never used.
 list(APPEND host_flags -fopenmp-simd -fno-math-errno -fno-trapping-math)
+# For sources whose results must have the same bits in every loop and on every machine: no fused
+# multiply-adds.
+set(scape_no_contraction -ffp-contract=off)
 if("CUDA" IN_LIST scape_kokkos_devices)
+  list(APPEND scape_no_contraction --fmad=false)
   # nvcc_wrapper passes host flags on by itself; -march=native reaches the host compiler only.
   list(REMOVE_ITEM host_flags -Wextra)
 endif()

@@ -67,7 +67,7 @@ struct TrainSection {
     bool operator==(const TrainSection&) const = default;
 };
 
-enum class OptimizerKind { adamw, adams, scape };
+enum class OptimizerKind { adamw, adams, sgd, scape };
 enum class ScheduleKind { cosine, linear, constant };
 
 struct OptimizerSection {
@@ -83,6 +83,7 @@ struct OptimizerSection {
     double weight_decay = 0.1;
     double clip_norm = 1.0;
     bool bias_correction = true;
+    double momentum = 0.9;  ///< sgd
 
     bool operator==(const OptimizerSection&) const = default;
 };
@@ -101,13 +102,13 @@ struct ScapeSection {
     bool operator==(const ScapeSection&) const = default;
 };
 
-enum class MaskCodeChoice { automatic, bitmap, gaps, index };
+enum class MaskCodeChoice { automatic, bitmap, gaps, index, entropy };
 
 /// Which part of the gradient travels, and when; algorithm section 2.2.
 struct SparsitySection {
     double density = 0.1;
     double density_start = 1.0;
-    Index warmup_steps = 0;  ///< from density_start to density, geometric
+    Index warmup_steps = 0;    ///< from density_start to density, geometric
     Index dense_steps = 0;     ///< before that
     Index cooldown_steps = 0;  ///< back to 1 at the end of the run
     bool sparsify_1d = false;
@@ -117,13 +118,26 @@ struct SparsitySection {
 };
 
 enum class Elements { automatic, topk_ef, clt_k };
+enum class ErrorKind { full, loco, none };
 
-/// Which elements travel to their owner, and in which code; algorithm sections 2.10 and 3.
+/// Which elements travel, in which code, and where the rest lives; algorithm sections 2.10 and 3.
 struct ExchangeSection {
     Elements elements = Elements::automatic;
-    Index value_bits = 32;
+    Index value_bits = 32;  ///< gradients on the way to their owner
+    Index delta_bits = 32;  ///< differences of weights on the way back; 32: the weights themselves
+    Index block = 0;        ///< see block_of
+    ErrorKind error = ErrorKind::full;
+    double bytes_per_param = 0;  ///< 0: no budget; see budget.hpp
 
     bool operator==(const ExchangeSection&) const = default;
+};
+
+/// exchange.error = "loco"; algorithm section 3.
+struct LocoSection {
+    double beta = 0.8;
+    Index reset_every = 1024;  ///< optimizer steps; 0 = never
+
+    bool operator==(const LocoSection&) const = default;
 };
 
 enum class FeedbackStorage { fused, device, host, hdf5 };
@@ -189,6 +203,7 @@ struct RunConfig {
     ScapeSection scape;
     SparsitySection sparsity;
     ExchangeSection exchange;
+    LocoSection loco;
     ErrorFeedbackSection error_feedback;
     CommSection comm;
     EvalSection eval;
@@ -226,6 +241,21 @@ inline ScapeScore score_of(const RunConfig& config) {
 inline bool is_sparse(const RunConfig& config) {
     return config.optimizer.kind == OptimizerKind::scape ||
            config.exchange.elements != Elements::automatic;
+}
+
+/// What is not sent, or lost by the code, is added to the next step's gradient, in fp32.
+inline bool has_error_feedback(const RunConfig& config) {
+    const ExchangeSection& e = config.exchange;
+    return is_sparse(config) || (e.value_bits < 32 && e.error == ErrorKind::full);
+}
+inline bool has_loco(const RunConfig& config) {
+    return config.exchange.error == ErrorKind::loco && config.exchange.value_bits < 32;
+}
+
+/// Values that share a scale.
+inline Index block_of(const ExchangeSection& exchange) {
+    if (exchange.block > 0) return exchange.block;
+    return exchange.error == ErrorKind::full ? 64 : 256;
 }
 
 }  // namespace scape::config

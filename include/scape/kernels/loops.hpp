@@ -1,19 +1,21 @@
 #pragma once
 /// @file
-/// The two shapes that nearly every kernel here has, written once for hosts and devices:
+/// The shapes that nearly every kernel here has, written once for hosts and devices:
 ///
 ///     for_each(exec, label, n, f)           f(i): independent elements of a flat array
 ///     for_each_row(exec, label, rows, f)    f(row, i): one row at a time; inside, row.each,
 ///                                           row.sum and row.max walk the row's columns
+///     for_each_short_row(...)               the same, for rows of some tens of columns
 ///
-/// On a device an element is a thread's and a row a team's, with neighbouring threads on
-/// neighbouring columns. On a host the inner loop is a plain loop for the vectoriser, and rows (or
-/// chunks of elements) are what threads share. f is a KOKKOS_LAMBDA; what is passed to row.each and
-/// the others is a plain [&] lambda. A sum is formed in the type that its lambda returns (float or
-/// double) and has a fixed order in any one build.
+/// On a device an element is a thread's, a row a team's, and a short row a warp's, with
+/// neighbouring threads on neighbouring columns. On a host the inner loop is a plain loop for the
+/// vectoriser, and rows (or chunks of elements) are what threads share. f is a KOKKOS_LAMBDA; what
+/// is passed to row.each and the others is a plain [&] lambda. A sum is formed in the type that its
+/// lambda returns (float or double) and has a fixed order in any one build.
 
 #include <scape/base/types.hpp>
 
+#include <cstdint>
 #include <string>
 #include <type_traits>
 
@@ -88,6 +90,17 @@ struct HostRow {
         lanes.walk(n, [&](float m, Index j) { return larger(m, g(j)); });
         return lanes.fold(larger);
     }
+    /// The largest of unsigned values; 0 of none.
+    template <class G>
+    KOKKOS_FORCEINLINE_FUNCTION std::uint32_t largest(Index n, const G& g) const {
+        std::uint32_t most = 0;
+#pragma omp simd reduction(max : most)
+        for (Index j = 0; j < n; ++j) {
+            const std::uint32_t x = g(j);
+            most = x > most ? x : most;
+        }
+        return most;
+    }
     template <class G>
     KOKKOS_FORCEINLINE_FUNCTION void once(const G& g) const {
         g();
@@ -128,6 +141,54 @@ struct TeamRow {
     }
 };
 
+inline constexpr int warp = 32;            // threads of a short row
+inline constexpr Index rows_of_team = 16;  // short rows
+
+struct WarpRow {
+    using Member = TeamRow::Member;
+    const Member& team;
+    template <class G>
+    KOKKOS_INLINE_FUNCTION void each(Index n, const G& g) const {
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, n), g);
+    }
+    template <class G>
+    KOKKOS_INLINE_FUNCTION auto sum(Index n, const G& g) const {
+        using S = decltype(g(n));
+        S total = 0;
+        Kokkos::parallel_reduce(
+            Kokkos::ThreadVectorRange(team, n), [&](Index j, S& t) { t += g(j); }, total);
+        return total;
+    }
+    template <class G>
+    KOKKOS_INLINE_FUNCTION std::uint32_t largest(Index n, const G& g) const {
+        std::uint32_t most = 0;
+        Kokkos::parallel_reduce(
+            Kokkos::ThreadVectorRange(team, n),
+            [&](Index j, std::uint32_t& m) {
+                const std::uint32_t x = g(j);
+                m = x > m ? x : m;
+            },
+            Kokkos::Max<std::uint32_t>(most));
+        return most;
+    }
+    template <class G>
+    KOKKOS_INLINE_FUNCTION void once(const G& g) const {
+        Kokkos::single(Kokkos::PerThread(team), g);
+    }
+};
+
+template <class F>
+struct ShortRowsOnTeam {
+    F f;
+    Index rows;
+    KOKKOS_INLINE_FUNCTION void operator()(const WarpRow::Member& team) const {
+        const Index first = static_cast<Index>(team.league_rank()) * rows_of_team;
+        const Index count = rows - first < rows_of_team ? rows - first : rows_of_team;
+        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, count),
+                             [&](Index i) { f(WarpRow{team}, first + i); });
+    }
+};
+
 template <class F>
 struct RowOnTeam {
     F f;
@@ -146,6 +207,7 @@ struct RowOnHost {
 
 /// What a row kernel walks its columns with.
 using Row = std::conditional_t<exec_is_host, detail::HostRow, detail::TeamRow>;
+using ShortRow = std::conditional_t<exec_is_host, detail::HostRow, detail::WarpRow>;
 
 /// For a loop over elements that are scattered over memory: asks a host for the cache line of an
 /// element that the loop will change `fetch_ahead` turns later. A device has threads for that.
@@ -181,6 +243,21 @@ void for_each_row(const Exec& exec, const std::string& label, Index rows, const 
         Kokkos::parallel_for(label,
                              Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(rows), Kokkos::AUTO),
                              detail::RowOnTeam<F>{f});
+    }
+}
+
+/// f(row, i); row: a ShortRow, with each, sum, largest and once.
+template <class F>
+void for_each_short_row(const Exec& exec, const std::string& label, Index rows, const F& f) {
+    if constexpr (exec_is_host) {
+        Kokkos::parallel_for(label, range(exec, rows), detail::RowOnHost<F>{f});
+    } else {
+        if (rows == 0) return;
+        const Index teams = (rows + detail::rows_of_team - 1) / detail::rows_of_team;
+        Kokkos::parallel_for(
+            label,
+            Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(teams), Kokkos::AUTO, detail::warp),
+            detail::ShortRowsOnTeam<F>{f, rows});
     }
 }
 

@@ -6,6 +6,9 @@
 ///     gaps     a byte an element: elements skipped since the one before (0 ... 254);
 ///              255 = skip 255 more, no element; the rest is filled with 255
 ///     index    32-bit positions
+///     entropy  within some 5 % of log2 C(n, k) bits for k/n in 0.0005 ... 0.18 and k of thousands;
+///              see mask_code_phrases.hpp. The smallest, and the slowest: worth its time where
+///              bandwidth is dear
 ///
 /// A segment with k == n has no code.
 
@@ -13,9 +16,11 @@
 
 namespace scape::kernels {
 
-enum class MaskCode { bitmap, gaps, index };
+enum class MaskCode { bitmap, gaps, index, entropy };
 
-/// Bytes of the code of k of n elements, a multiple of 8; 0 if k == n.
+/// Bytes of the code of k of n elements, a multiple of 8; 0 if k == n. For the entropy code this
+/// also makes the tables of that density if they do not exist yet (some 3 ms); a device codes only
+/// segments whose size has been asked for.
 Index mask_code_bytes(MaskCode code, Index n, Index k);
 
 /// positions: in the segment, ascending, as top_k leaves them at Segment::first. Writes all

@@ -20,4 +20,15 @@ void encode_mask_device(const Exec& exec, MaskCode code, Span<const Segment> seg
 void decode_mask_device(const Exec& exec, MaskCode code, Span<const Segment> segments,
                         Span<const unsigned char> coded, Span<Position> positions);
 
+/// MaskCode::entropy, for the above. The code is the same byte for byte.
+Index entropy_code_bytes(Index n, Index k);
+void encode_entropy_host(const Exec& exec, Span<const Segment> segments,
+                         Span<const Position> positions, Span<unsigned char> coded);
+void decode_entropy_host(const Exec& exec, Span<const Segment> segments,
+                         Span<const unsigned char> coded, Span<Position> positions);
+void encode_entropy_device(const Exec& exec, Span<const Segment> segments,
+                           Span<const Position> positions, Span<unsigned char> coded);
+void decode_entropy_device(const Exec& exec, Span<const Segment> segments,
+                           Span<const unsigned char> coded, Span<Position> positions);
+
 }  // namespace scape::kernels::detail

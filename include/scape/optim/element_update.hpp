@@ -8,6 +8,7 @@
 ///     AdamW (arXiv 1711.05101):  m = b1 m + (1-b1) g;      v = b2 v + (1-b2) g^2
 ///     AdamS (arXiv 2505.16363):  v = b2 m_old^2 + (1-b2) g^2;  m = b1 m_old + (1-b1) g
 ///     both:  w = (1 - eta lambda) w - eta (m/c1 / (sqrt(v/c2) + eps))
+///     SGD:   m = mu m + g;  w = (1 - eta lambda) w - eta m
 
 #include <scape/base/types.hpp>
 
@@ -26,6 +27,7 @@ struct ElementNumbers {
     float c2 = 1;          ///< 1 - b2^t, or 1 without bias correction
     float eta = 0;         ///< learning rate
     float keep = 1;        ///< 1 - eta lambda; 1 for tensors without decay
+    float mu = 0;          ///< SGD's momentum
     float grad_scale = 1;  ///< the clip coefficient; g = grad_scale * gradient
 };
 
@@ -48,6 +50,12 @@ KOKKOS_INLINE_FUNCTION void adams_element(const ElementNumbers& n, float gradien
     const float v = n.b2 * (m * m) + n.one_minus_b2 * (g * g);
     m = n.b1 * m + n.one_minus_b1 * g;
     w = step_element(n, w, m, v);
+}
+
+KOKKOS_INLINE_FUNCTION void sgd_element(const ElementNumbers& n, float gradient, float& w,
+                                        float& m) {
+    m = n.mu * m + n.grad_scale * gradient;
+    w = n.keep * w - n.eta * m;
 }
 
 }  // namespace scape::optim

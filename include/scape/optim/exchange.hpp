@@ -1,12 +1,13 @@
 #pragma once
 /// @file
 /// Gradients to their owners and new weights back, bucket by bucket, so that it overlaps with
-/// backward and with the next forward (algorithm sections 1, 2.10 and 4). Three things decide what
-/// a message is, and each has its own place:
+/// backward and with the next forward (algorithm sections 1, 2.10, 3 and 4). Three things decide
+/// what a message is, and each has its own place:
 ///
-///     which elements     elements.hpp: the scape optimizer's mask, a baseline's top k; or all
-///     in which code      kernels::ValueCode
-///     what was not sent  error_feedback.hpp; what a code loses stays with it (kernels::Rest)
+///     which elements      elements.hpp: the scape optimizer's mask, a baseline's top k; or all
+///     in which code       kernels::ValueCode, there and back; message_layout.hpp
+///     what becomes of     error_feedback.hpp: kept in full; loco.hpp: an average of it; neither:
+///     the rest            lost
 ///
 ///     reduce-scatter   gradients   | r0 | r1 | r2 |   a at the mask is packed, travels, and the
 ///                                                     owner forms (1/P) sum_i a_i in rank order
@@ -17,13 +18,20 @@
 /// buffer and the sums take the own piece's place in it; weights are gathered in place. Padding
 /// between tensors and of the vocabulary then travels along.
 ///
+/// Weights that travel in a code (`deltas`) do so as differences. The owner keeps its weights, the
+/// master, apart; parameters are the replica, equal on all ranks. What travels is code(master -
+/// replica), and every rank, the owner too, adds what it decodes to its replica: what the code lost
+/// is still in master - replica, and goes out later.
+///
 /// The sums of a mask take the place of what was sent, in the gradient buffer. Only where that
-/// place is taken, because a code loses something, or where a dense optimizer wants a gradient for
-/// every element (the baselines), they have an array of their own.
+/// place is taken, because a code loses something that is kept, or where a dense optimizer wants a
+/// gradient for every element (the baselines), they have an array of their own.
 
 #include <scape/comm/communicator.hpp>
 #include <scape/optim/elements.hpp>
 #include <scape/optim/error_feedback.hpp>
+#include <scape/optim/loco.hpp>
+#include <scape/optim/message_layout.hpp>
 #include <scape/optim/message_pool.hpp>
 #include <scape/optim/owner.hpp>
 
@@ -39,7 +47,8 @@ class Exchange {
    public:
     static constexpr int default_buffers = 4;
     struct Options {
-        kernels::ValueCode code = kernels::ValueCode::fp32;
+        kernels::ValueCode values = kernels::fp32_values;
+        kernels::ValueCode deltas = kernels::fp32_values;  ///< fp32: weights, not differences
         /// untouched: without error feedback, for optimizers that clear their gradients.
         kernels::Rest rest = kernels::Rest::untouched;
         /// Messages under way take at most `buffers` times the memory of the largest.
@@ -47,11 +56,18 @@ class Exchange {
         /// Densities below 1 up to this one will occur; 0: none.
         double largest_density = 0;
     };
-    /// parameters, gradients (sharding.extent() elements): the flat buffers. elements, feedback:
-    /// null where everything travels and nothing is kept. Everything given must outlive the
-    /// exchange. Throws std::logic_error on sizes that do not fit.
-    Exchange(comm::Communicator& communicator, const Sharding& sharding, Span<float> parameters,
-             Span<float> gradients, Owner& owner, Elements* elements, ErrorFeedback* feedback,
+    /// Null where everything travels (elements), nothing is kept in full (feedback), or there is no
+    /// average error (loco).
+    struct Parts {
+        Owner& owner;
+        Elements* elements = nullptr;
+        ErrorFeedback* feedback = nullptr;
+        Loco* loco = nullptr;
+    };
+    /// parameters, gradients (sharding.extent() elements): the flat buffers. Everything given must
+    /// outlive the exchange. Throws std::logic_error on sizes that do not fit.
+    Exchange(comm::Communicator& communicator, const FlatLayout& layout, const Sharding& sharding,
+             Span<float> parameters, Span<float> gradients, const Parts& parts,
              const Options& options);
 
     /// Forgets which buckets were sent.
@@ -66,36 +82,44 @@ class Exchange {
     /// The step will not count: takes the sums out of the gradients.
     void give_up(const Exec& exec);
 
-    /// A bucket of parameters, and where the owner puts its new weights at the mask (empty where
-    /// everything travels).
-    Span<float> weights(int bucket) const { return bucket_of(parameters_, bucket); }
-    Span<float> back(const Exec& exec, int bucket);
-    void gather_begin(const Exec& exec, int bucket);
+    /// What the owner moves; then what arrived for it says what goes back.
+    Weights weights(const Exec& exec, int bucket);
+    void gather_begin(const Exec& exec, const Arrived& arrived);
     /// Waits for the weights of the buckets that begin before element `end`, and unpacks them.
     void before_use(const Exec& exec, Index end);
     void finish_gathers(const Exec& exec);
 
+    /// The own pieces of the parameters as they are become the master, where it is apart.
+    void take_master(const Exec& exec);
+    /// (shard) The master; empty where it is not apart.
+    Span<float> master() const { return master_; }
+
     /// The own piece of a bucket of gradients: what is kept, once the step has counted.
     Span<float> own_gradients(int bucket) const { return own(gradients_, bucket); }
+    /// The own piece of a bucket of parameters.
     Span<float> own_weights(int bucket) const { return own(parameters_, bucket); }
+    /// Sends a bucket of own_weights as they are: a start.
+    void gather_parameters(const Exec& exec, int bucket);
 
     /// Whether only a part of the elements travels in this step.
     bool sparse() const { return elements_ != nullptr && !elements_->all(); }
 
     /// Whether values go straight from the gradients to the network: the gradient buffer then holds
     /// nothing that is kept.
-    bool straight() const { return !sparse() && options_.code == kernels::ValueCode::fp32; }
+    bool straight() const { return !sparse() && options_.values.exact(); }
 
     /// Lets the network move on; to be called now and then while computing.
     void progress();
     /// Time that was really spent blocked in waits since the last reset, masks apart.
     double wait_seconds() const { return wait_seconds_; }
     void reset_wait() { wait_seconds_ = 0; }
-    /// Message buffers and sums of their own.
+    /// Message buffers and their tables, and sums of their own.
     Index buffer_bytes() const;
-    /// The same before there is an exchange. plan: of the elements that travel, or null.
-    static Index buffer_bytes(const Sharding& sharding, MaskPlan* plan, int rank, bool dense_owner,
-                              bool own_choice, const Options& options);
+    Index master_bytes() const { return static_cast<Index>(master_.span() * sizeof(float)); }
+    /// The same before there is an exchange. plan: of the elements that travel; of any where
+    /// everything does.
+    static Index buffer_bytes(MaskPlan plan, int rank, bool dense_owner, bool own_choice,
+                              const Options& options);
 
     const Sharding& sharding() const { return sharding_; }
 
@@ -112,7 +136,7 @@ class Exchange {
     };
     struct Gather {
         bool unpacked = false;        // from a message; otherwise in place
-        Span<unsigned char> message;  // (P pieces of fp32)
+        Span<unsigned char> message;  // (P parts)
         comm::Pending pending;
         bool begun = false;
     };
@@ -120,8 +144,11 @@ class Exchange {
     Span<float> own(Span<float> flat, int bucket) const;
     bool dense_owner() const { return elements_ != nullptr && elements_->dense_owner(); }
     bool own_choice() const { return elements_ != nullptr && elements_->own_choice(); }
-    Index piece_values(int bucket) const;
+    bool deltas() const { return !options_.deltas.exact(); }
+    /// Weights of all elements come back.
+    bool all_back() const { return !sparse() || dense_owner(); }
     Index arriving_values(int bucket) const;
+    Index own_origin(int bucket) const;
     Span<float> sums_of(int bucket) const;
     Span<unsigned char> take(const Exec& exec, Index bytes);
     void begin(const Exec& exec);
@@ -139,10 +166,16 @@ class Exchange {
     Owner& owner_;
     Elements* elements_;
     ErrorFeedback* feedback_;
+    Loco* loco_;
     const Options options_;
+    MaskPlan everything_;  // the plan of all elements
+    MessageLayout values_;
+    MessageLayout deltas_;
     MessagePool pool_;
-    Vec<float> sums_;  // what arrived, bucket by bucket, where it has no place in the gradients
+    Vec<float> master_;  // (shard) if weights travel as differences
+    Vec<float> sums_;    // what arrived, bucket by bucket, where it has no place in the gradients
     std::vector<Index> sums_begin_;
+    bool sums_all_ = true;            // the last sums were of all elements: padding is zero
     std::deque<Reduction> reducing_;  // oldest first
     std::vector<Gather> gathering_;   // by bucket
     int first_gather_ = 0;            // buckets before it have arrived

@@ -13,12 +13,14 @@
 #include <scape/base/flat_layout.hpp>
 #include <scape/config/run_config.hpp>
 #include <scape/kernels/mask_code.hpp>
+#include <scape/kernels/value_code.hpp>
 
 #include <vector>
 
 namespace scape::optim {
 
-/// The code that makes d's mask smallest, or the one that the deck names.
+/// The code that the deck names; automatic: of those that cost next to no time the one that makes
+/// d's mask smallest.
 kernels::MaskCode mask_code_for(config::MaskCodeChoice choice, double density);
 
 class MaskPlan {
@@ -64,17 +66,26 @@ class MaskPlan {
     /// The bytes of one rank's code of a bucket in the coded mask, in either order.
     Range code_range(int bucket, int rank) const;
     const Sharding& sharding() const { return *sharding_; }
-    /// Bytes sent per rank in one step: values of `value_bytes` to the owners, fp32 back, and the
-    /// mask (clt_k: of one rank in P; topk_ef: the positions of the values). At density 1 all
-    /// elements, and no mask.
-    struct Sent {
+
+    /// Bytes of the values of one rank's piece of a bucket in a message, padded to the largest
+    /// rank's. `everything`: of all elements, whatever the density. Numbers (fp32, bf16) of all
+    /// elements include what lies between tensors; codes in blocks do not.
+    Index part_bytes(const kernels::ValueCode& code, int bucket, bool everything) const;
+    /// Bytes of one step: values to the owners, weights (fp32) or their differences back, and the
+    /// mask (topk_ef: the positions of the values). At density 1 all elements, and no mask.
+    struct Bytes {
         Index gradients = 0;
         Index weights = 0;
         Index masks = 0;
         Index total() const { return gradients + weights + masks; }
     };
-    Sent bytes_sent(Index value_bytes,
-                    config::Elements elements = config::Elements::automatic) const;
+    /// Of the messages of all P pieces: dense fp32 is 8 bytes an element.
+    Bytes message_bytes(const kernels::ValueCode& values, const kernels::ValueCode& deltas,
+                        config::Elements elements = config::Elements::automatic) const;
+    /// Sent by one rank, which keeps its own piece: (P-1)/P of that (clt_k: of the mask its share
+    /// over P steps).
+    Bytes bytes_sent(const kernels::ValueCode& values, const kernels::ValueCode& deltas,
+                     config::Elements elements = config::Elements::automatic) const;
 
    private:
     const Sharding* sharding_;

@@ -46,7 +46,7 @@ class Optimizer {
     virtual std::vector<State> state() = 0;
 };
 
-/// AdamW (arXiv 1711.05101) or AdamS (arXiv 2505.16363), as the deck asks.
+/// AdamW (arXiv 1711.05101), AdamS (arXiv 2505.16363) or SGD with momentum, as the deck asks.
 std::unique_ptr<Optimizer> make_optimizer(const config::OptimizerSection& config,
                                           Index shard_extent);
 

@@ -21,6 +21,15 @@ struct Arrived {
     Index count() const { return static_cast<Index>(all ? sums.extent(0) : positions.extent(0)); }
 };
 
+/// The weights of a bucket, for its owner to move.
+struct Weights {
+    Span<float> replica;  ///< the bucket as every rank has it
+    Span<float> master;   ///< the own piece: a part of `replica`, or an array of its own
+    bool apart = false;   ///< an array of its own; what the replicas lack will travel
+    /// A mask, and not apart: takes the new weights, one per position.
+    Span<float> back;
+};
+
 class Owner {
    public:
     virtual ~Owner() = default;
@@ -36,11 +45,10 @@ class Owner {
     /// in double, in the order of the buckets. NaN and Inf come through.
     virtual void add_squares(const Exec& exec, Span<double> result) = 0;
 
-    /// Moves the own weights. `weights`: the bucket, whole: a sparse optimizer applies the decay of
-    /// all ranks' elements. `back` (mask: one value per position): the new weights at the mask.
-    /// Leaves the sums of a mask in `arrived` zero where they are not compact.
+    /// Moves the own weights, and applies the decay of all elements of the replica that do not
+    /// arrive with it. Leaves the sums of a mask in `arrived` zero where they are not compact.
     virtual void update(const Exec& exec, const StepNumbers& numbers, const Arrived& arrived,
-                        Span<float> weights, Span<float> back) = 0;
+                        const Weights& weights) = 0;
     /// All buckets are updated.
     virtual void end_step(const Exec& exec) = 0;
 
@@ -48,7 +56,7 @@ class Owner {
     virtual Index state_bytes() const = 0;
 };
 
-/// AdamW, AdamS: every element of the shard at every step.
+/// AdamW, AdamS, SGD: every element of the shard at every step.
 std::unique_ptr<Owner> make_dense_owner(const config::OptimizerSection& config,
                                         const FlatLayout& layout, const Sharding& sharding,
                                         int rank);

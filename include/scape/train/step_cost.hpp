@@ -3,23 +3,19 @@
 /// What a step will cost, before it is run: batch arithmetic, FLOPs, memory.
 
 #include <scape/config/run_config.hpp>
-#include <scape/optim/mask_plan.hpp>
+#include <scape/optim/sharded_optimizer.hpp>
 
 #include <string>
 
 namespace scape::train {
 
 /// Bytes on one rank, by purpose.
-struct MemoryAccount {
+struct MemoryAccount : optim::OptimizerMemory {
     Index parameters = 0;
     Index gradients = 0;
-    Index optimizer = 0;    ///< this rank's shard of the moments
-    Index masks = 0;        ///< coded masks of this step and the next, positions of a bucket
-    Index feedback = 0;     ///< error feedback outside the gradient buffer
     Index activations = 0;  ///< arena, logits chunk included
-    Index exchange = 0;     ///< message buffers
     Index total() const {
-        return parameters + gradients + optimizer + masks + feedback + activations + exchange;
+        return parameters + gradients + state + masks + feedback + activations + exchange;
     }
 };
 
@@ -31,12 +27,15 @@ struct StepCost {
     Index parameters = 0;
     double flops_per_token = 0;  ///< forward and backward
     double step_flops = 0;
-    Index bytes_sent = 0;          ///< per rank and step; of a sparse run: at its target density
-    Index dense_bytes = 0;         ///< of a step at density 1
-    Index dense_fp32_bytes = 0;    ///< and of one with fp32 values both ways
-    optim::MaskPlan::Sent sparse;  ///< scape: at the target density, by what it is
-    double average_density = 1;    ///< over the run
+    Index bytes_sent = 0;         ///< per rank and step; of a sparse run: at its target density
+    Index dense_bytes = 0;        ///< of a step at density 1
+    optim::MaskPlan::Bytes sent;  ///< bytes_sent, by what it is
+    double average_density = 1;   ///< over the run
     double average_bytes = 0;
+    /// In the messages of all ranks, there and back, over the parameters: dense fp32 is 8. At the
+    /// target density, and as an average over the run.
+    double bytes_per_parameter = 0;
+    double average_bytes_per_parameter = 0;
     MemoryAccount memory;
 };
 

@@ -9,9 +9,7 @@
 #include <scape/data/dataset.hpp>
 #include <scape/io/checkpoint.hpp>
 #include <scape/model/model.hpp>
-#include <scape/optim/baselines.hpp>
-#include <scape/optim/exchange.hpp>
-#include <scape/optim/scape.hpp>
+#include <scape/optim/sharded_optimizer.hpp>
 #include <scape/train/evaluator.hpp>
 #include <scape/train/metrics.hpp>
 #include <scape/train/step_cost.hpp>
@@ -53,7 +51,7 @@ class Trainer {
     const FlatLayout& layout() const { return model_->layout(); }
     /// Memory that this rank really allocated, by purpose.
     MemoryAccount memory() const;
-    /// All parameters (padded flat buffer), up to date on every rank.
+    /// All parameters (padded flat buffer) as they are trained with, up to date on every rank.
     Span<const float> parameters();
     std::uint64_t parameter_hash();
 
@@ -67,12 +65,12 @@ class Trainer {
     bool forward_and_backward();
     bool outputs_finite();
     Agreed agree(bool stop_wanted);
-    void update(const optim::StepNumbers& numbers);
-    void make_next_mask();
-    void skip(bool exchanged, StepRecord& record);
+    Index drop_spoiled_feedback();
     void measure_feedback(StepRecord& record);
     void check_replicas();
+    void read_weights(const io::CheckpointReader& checkpoint);
     void read_feedback(const io::CheckpointReader& checkpoint);
+    optim::Exchange& exchange() { return optimizer_.exchange(); }
     bool restore_mask(const io::CheckpointReader& checkpoint);
     io::CheckpointMeta meta() const;
 
@@ -82,18 +80,13 @@ class Trainer {
     const Exec exec_;
     std::unique_ptr<model::Model<float>> model_;
     const Sharding sharding_;
-    const Vec<float> parameters_;  // (sharding extent): the replica; the own pieces are the master
+    const Vec<float> parameters_;  // (sharding extent): the replica; the own pieces are the master,
+                                   // unless the exchange has it apart
     const Vec<float> gradients_;   // (sharding extent)
     const Vec<double> sums_;       // [0] loss, [1] squares of the gradient, [2] of a, if kept
     const HostVec<double> sums_host_;
     const Vec<double> partial_sums_;  // workspace
-    // Null where everything travels.
-    std::unique_ptr<optim::Elements> elements_;
-    std::unique_ptr<optim::ErrorFeedback> feedback_;
-    optim::Masks* masks_ = nullptr;  // elements_, of the scape optimizer
-    std::unique_ptr<optim::Owner> owner_;
-    optim::Scape* scape_ = nullptr;  // owner_, if it is one
-    std::unique_ptr<optim::Exchange> exchange_;
+    optim::ShardedOptimizer optimizer_;
     data::BatchLoader loader_;
     model::Hooks awaiting_;    // parameters are awaited where they are used
     model::Hooks exchanging_;  // and gradients leave when they are final
@@ -102,8 +95,7 @@ class Trainer {
     Index tokens_ = 0;
     Index samples_ = 0;  // of the training stream, over all ranks: the data position
     Index skipped_in_a_row_ = 0;
-    double all_targets_ = 0;             // of the step under way, over all ranks
-    bool feedback_in_gradients_ = true;  // the gradient buffer holds R, between steps
+    double all_targets_ = 0;  // of the step under way, over all ranks
     bool stop_agreed_ = false;
 };
 

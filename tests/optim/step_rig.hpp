@@ -1,15 +1,13 @@
 #pragma once
-// One rank's part of SCAPE steps without a model: gradients are drawn, everything else is the
-// program's own.
+// One rank's part of steps without a model, of any optimizer and exchange: gradients are drawn,
+// everything else is the program's own.
 #include "support/compare.hpp"
 #include "support/scape_simulator.hpp"
 #include "support/scratch.hpp"
 
 #include <scape/comm/counting.hpp>
 #include <scape/kernels/pointwise.hpp>
-#include <scape/optim/density.hpp>
-#include <scape/optim/exchange.hpp>
-#include <scape/optim/scape.hpp>
+#include <scape/optim/sharded_optimizer.hpp>
 
 #include <fmt/format.h>
 
@@ -38,26 +36,18 @@ struct RigOptions {
     int buffers = 2;
 };
 
-class ScapeRig {
+class StepRig {
    public:
-    ScapeRig(comm::Communicator& inner, const RigOptions& o, FlatLayout of = odd_layout())
+    StepRig(comm::Communicator& inner, const RigOptions& o, FlatLayout of = odd_layout())
         : comm(inner),
           config(o.config),
           layout(std::move(of)),
           sharding(layout, comm.size(), o.bucket_bytes),
           parameters(to_device(initial())),
           gradients(filled(sharding.extent(), 0.f)),
-          masks(comm, layout, sharding, config.sparsity, optim::largest_sparse_density(config),
-                config.scape.lateness == 0 ? optim::Masks::Lateness::none
-                                           : optim::Masks::Lateness::one_step),
-          feedback(config.error_feedback, sharding, comm.rank()),
-          owner(optim::make_scape(config, layout, sharding, comm.rank(), masks)),
-          exchange(comm, sharding, parameters, gradients, *owner, &masks, &feedback,
-                   {.code = config.exchange.value_bits == 16 ? kernels::ValueCode::bf16
-                                                             : kernels::ValueCode::fp32,
-                    .rest = kernels::Rest::kept,
-                    .buffers = o.buffers,
-                    .largest_density = optim::largest_sparse_density(config)}) {}
+          optimizer(config, comm, layout, sharding, parameters, gradients, o.buffers) {
+        optimizer.exchange().take_master(Exec());
+    }
 
     // Logical elements normal, padding zero.
     std::vector<float> flat_of(std::uint64_t seed, double deviation) const {
@@ -77,13 +67,8 @@ class ScapeRig {
     bool step(Index t, const std::vector<float>& g, float lr) {
         const Exec exec;
         comm.reset();
-        exchange.begin_step(exec, {t, optim::density(config, t), optim::density(config, t + 1)});
-        if (!feedback.fused()) {
-            feedback.begin_step(exec);
-            feedback.finish(exec);
-            feedback.expect();
-            kernels::fill_zero<float>(exec, gradients);
-        }
+        optim::Exchange& exchange = optimizer.exchange();
+        optimizer.begin_step(exec, t);
         // Backward: += from the end, in uneven portions.
         std::vector<float> sum = to_host(gradients);
         Index end = sharding.extent();
@@ -98,8 +83,7 @@ class ScapeRig {
         }
         exchange.finish_reduce(exec);
         const Vec<double> squares("squares", 2);
-        owner->add_squares(exec, slice(squares, 0, 1));
-        feedback.add_check(exec, slice(squares, 1, 2));
+        optimizer.add_checks(exec, slice(squares, 0, 1), slice(squares, 1, 2));
         const auto sums = comm.all_reduce_sum(
             {to_host(squares)[0], std::isfinite(to_host(squares)[1]) ? 0.0 : 1.0});
         norm = std::sqrt(sums[0]);
@@ -112,47 +96,43 @@ class ScapeRig {
         if (config.optimizer.clip_norm > 0)
             numbers.grad_scale =
                 static_cast<float>(std::min(1.0, config.optimizer.clip_norm / (norm + 1e-6)));
-        for (int b = 0; b < sharding.buckets(); ++b) {
-            const Span<float> back = exchange.back(exec, b);
-            owner->update(exec, numbers, exchange.arrived(exec, b), exchange.weights(b), back);
-            exchange.gather_begin(exec, b);
-        }
-        owner->end_step(exec);
-        if (exchange.straight()) {
-            kernels::fill_zero<float>(exec, gradients);
-            feedback.commit_zero();
-        } else {
-            feedback.commit(exec, gradients);
-        }
-        if (owner->selects_after() && !masks.next_plan().all())
-            for (int b = 0; b < sharding.buckets(); ++b)
-                owner->select(exec, b, exchange.own_gradients(b));
-        masks.begin(exec);
+        optimizer.update(exec, numbers);
         return true;
     }
 
     void skip(const Exec& exec) {
-        exchange.give_up(exec);
-        if (!feedback.fused()) return;
+        if (!optimizer.skip(exec)) return;
         const auto left = to_host(gradients);
-        const bool finite =
-            std::all_of(left.begin(), left.end(), [](float x) { return std::isfinite(x); });
-        if (exchange.straight() || !finite) kernels::fill_zero<float>(exec, gradients);
+        if (!std::all_of(left.begin(), left.end(), [](float x) { return std::isfinite(x); }))
+            optimizer.forget(exec);
     }
 
     // What this rank keeps, wherever it lives.
     std::vector<float> residual() {
-        if (!feedback.fused()) feedback.load(Exec(), gradients);
+        if (!optimizer.keeps()) return std::vector<float>(gradients.extent(0), 0.f);
+        optimizer.load_kept(Exec());
         return to_host(gradients);
     }
     std::vector<float> weights() {
-        exchange.finish_gathers(Exec());
+        optimizer.exchange().finish_gathers(Exec());
         return to_host(parameters);
+    }
+    // (shard) What this rank owns.
+    std::vector<float> master() {
+        if (optimizer.exchange().master().extent(0) > 0)
+            return to_host(optimizer.exchange().master());
+        std::vector<float> own;
+        const auto all = weights();
+        for (int b = 0; b < sharding.buckets(); ++b) {
+            const Range piece = sharding.piece(b, comm.rank());
+            own.insert(own.end(), all.begin() + piece.begin, all.begin() + piece.end);
+        }
+        return own;
     }
     // Of this rank's shard, the rest 0.
     std::vector<std::uint8_t> next_mask() {
         const Vec<std::uint8_t> flags("flags", sharding.shard_extent());
-        masks.coming_flags(Exec(), flags);
+        optimizer.masks()->coming_flags(Exec(), flags);
         return to_host(flags);
     }
 
@@ -161,10 +141,7 @@ class ScapeRig {
     FlatLayout layout;
     Sharding sharding;
     Vec<float> parameters, gradients;
-    optim::Masks masks;
-    optim::ErrorFeedback feedback;
-    std::unique_ptr<optim::Scape> owner;
-    optim::Exchange exchange;
+    optim::ShardedOptimizer optimizer;
     double norm = 0;
     std::function<void()> before_update;  // everything has arrived, nothing is applied
 };
@@ -190,8 +167,18 @@ inline SimConfig simulated(const config::RunConfig& c) {
                                                       : SimConfig::Rule::catch_up;
     s.score = config::score_of(c) == config::ScapeScore::before ? SimConfig::Score::before
                                                                 : SimConfig::Score::after;
-    s.owner = c.scape.second_moment == config::SecondMoment::stored ? SimConfig::Owner::adamw
-                                                                    : SimConfig::Owner::adams;
+    using config::Elements;
+    using config::OptimizerKind;
+    s.elements = c.exchange.elements == Elements::topk_ef   ? SimConfig::Elements::topk_ef
+                 : c.exchange.elements == Elements::clt_k   ? SimConfig::Elements::clt_k
+                 : c.optimizer.kind == OptimizerKind::scape ? SimConfig::Elements::mask
+                                                            : SimConfig::Elements::all;
+    const bool adamw = c.optimizer.kind == OptimizerKind::scape
+                           ? c.scape.second_moment == config::SecondMoment::stored
+                           : c.optimizer.kind == OptimizerKind::adamw;
+    s.owner = c.optimizer.kind == OptimizerKind::sgd ? SimConfig::Owner::sgd
+              : adamw                                ? SimConfig::Owner::adamw
+                                                     : SimConfig::Owner::adams;
     s.same_step = c.scape.lateness == 0;
     s.density = c.sparsity.density;
     s.density_start = c.sparsity.density_start;
@@ -201,7 +188,16 @@ inline SimConfig simulated(const config::RunConfig& c) {
     s.total_steps = c.train.steps;
     s.sparsify_1d = c.sparsity.sparsify_1d;
     s.value_bits = static_cast<int>(c.exchange.value_bits);
-    s.fused = c.error_feedback.storage == config::FeedbackStorage::fused;
+    s.delta_bits = static_cast<int>(c.exchange.delta_bits);
+    s.block = config::block_of(c.exchange);
+    s.error = c.exchange.error == config::ErrorKind::full   ? SimConfig::Error::full
+              : c.exchange.error == config::ErrorKind::loco ? SimConfig::Error::loco
+                                                            : SimConfig::Error::none;
+    s.loco_beta = c.loco.beta;
+    s.loco_reset_every = c.loco.reset_every;
+    s.momentum = c.optimizer.momentum;
+    s.fused =
+        config::has_error_feedback(c) && c.error_feedback.storage == config::FeedbackStorage::fused;
     s.beta1 = c.optimizer.beta1;
     s.beta2 = c.optimizer.beta2;
     s.eps = c.optimizer.eps;
