@@ -3,33 +3,58 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <stdexcept>
+#include <utility>
+#include <vector>
 
 namespace scape::config {
 namespace {
 
-/// tools/study/table.md: the rows of the Llama that nothing cheaper is better than.
-constexpr std::array front{
-    BudgetSetting{8, 1, 0, 32, 32, 0},
-    BudgetSetting{1.07, 1, 0, 4, 4, 0.001},
+/// Rows of tools/study/table.md, AdamS and catch_up with 4 bits both ways: a density that holds
+/// from the first step, and the loss over dense AdamS with fp32.
+struct Measured {
+    double density;
+    double over_adams;
+};
+constexpr std::array sparse_rows{Measured{1, 0.001}, Measured{0.1, 0.005}, Measured{0.05, 0.013}};
+/// All elements, AdamS: bits both ways, dearest first.
+constexpr std::array dense_rows{
+    BudgetSetting{1, 32, 32, 8, 1, 0},
+    BudgetSetting{1, 4, 4, 1.0625, 1, 0.001},
+    BudgetSetting{1, 2, 2, 0.5625, 1, 0.013},
+    BudgetSetting{1, 2, 1, 0.4375, 1, 0.024},
 };
 
+constexpr double coded = 1.0625;  // bytes of an element in 4 bits both ways, with its scales
+
+/// For norm gains and biases, which travel whole, for the ends of slices, and for a first step that
+/// is dense.
+constexpr double reserve = 0.02;
+
+/// Bytes per parameter at a density: values, and the smallest code of the mask.
+double sparse_bytes(double density) {
+    return coded * density + std::min({1.0 / 8, density + 1.0 / 255, 4 * density});
+}
+
+/// The other way round: each of the codes of a mask takes it to a density; the highest is right.
+double density_for(double bytes) {
+    return std::max(
+        {(bytes - 1.0 / 8) / coded, (bytes - 1.0 / 255) / (coded + 1), bytes / (coded + 4)});
+}
+
 /// The keys that a setting decides, and its values.
-struct Decided {
-    const char* key;
-    Value value;
-};
+using Decided = std::pair<const char*, Value>;
 std::vector<Decided> decided(const BudgetSetting& s, const RunConfig& config) {
-    std::vector<Decided> all{{"exchange.value_bits", s.value_bits},
-                             {"exchange.delta_bits", s.delta_bits}};
-    if (config.optimizer.kind == OptimizerKind::scape) {
-        const auto steps = static_cast<double>(config.train.steps);
-        all.push_back({"sparsity.density", s.density});
-        all.push_back({"sparsity.density_start", s.warmup > 0 ? 1.0 : s.density});
-        all.push_back(
-            {"sparsity.warmup_steps", static_cast<Index>(std::llround(s.warmup * steps))});
-    }
+    std::vector<Decided> all;
+    all.reserve(4);
+    all.emplace_back("exchange.value_bits", s.value_bits);
+    all.emplace_back("exchange.delta_bits", s.delta_bits);
+    if (config.optimizer.kind != OptimizerKind::scape) return all;
+    all.emplace_back("sparsity.density", s.density);
+    all.emplace_back("sparsity.density_start", s.density);
     return all;
 }
 
@@ -45,48 +70,53 @@ std::optional<BudgetSetting> budget_setting(const RunConfig& config) {
     const double budget = config.exchange.bytes_per_param;
     if (budget <= 0) return {};
     const bool scape = config.optimizer.kind == OptimizerKind::scape;
-    for (const BudgetSetting& s : front)
-        if (s.bytes <= budget && (scape || s.density >= 1)) return s;
+    for (const BudgetSetting& s : dense_rows)
+        if (s.bytes <= budget && (!scape || s.over_adams <= sparse_rows[0].over_adams)) return s;
     if (!scape) return {};
-    BudgetSetting s = front.back();
-    s.density *= budget / s.bytes;
-    s.bytes = budget;
+    BudgetSetting s;
+    s.value_bits = s.delta_bits = 4;
+    // Three digits, downwards: it is read by people.
+    const double density = density_for(budget * (1 - reserve));
+    const double digits = std::pow(10.0, 2 - std::floor(std::log10(density)));
+    s.density = std::floor(density * digits) / digits;
+    s.bytes = sparse_bytes(s.density);
+    for (const Measured& m : sparse_rows) {
+        s.measured_density = m.density;
+        s.over_adams = m.over_adams;
+        if (m.density <= s.density) break;
+    }
     return s;
 }
 
 double least_dense_budget() {
-    double least = front.front().bytes;
-    for (const BudgetSetting& s : front)
-        if (s.density >= 1) least = s.bytes;
-    return least;
+    return dense_rows.back().bytes;
 }
 
 void apply_budget(LoadedDeck& deck) {
     const auto setting = budget_setting(deck.config);
     if (!setting) return;
-    for (const Decided& d : decided(*setting, deck.config))
-        if (deck.places.count(d.key) == 0) key_of(d.key).set(deck.config, d.value);
+    for (const auto& [key, value] : decided(*setting, deck.config))
+        if (deck.places.count(key) == 0) key_of(key).set(deck.config, value);
 }
 
 std::string describe_budget(const RunConfig& config) {
     const auto setting = budget_setting(config);
     if (!setting) return "";
     std::string text, by_hand;
-    for (const Decided& d : decided(*setting, config)) {
-        const Key& key = key_of(d.key);
-        text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", d.key, to_toml(d.value));
-        if (key.get(config) != d.value)
-            by_hand += fmt::format("{}{} = {}", by_hand.empty() ? "" : ", ", d.key,
-                                   to_toml(key.get(config)));
+    for (const auto& [name, value] : decided(*setting, config)) {
+        text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", name, to_toml(value));
+        const Value used = key_of(name).get(config);
+        if (used != value)
+            by_hand += fmt::format("{}{} = {}", by_hand.empty() ? "" : ", ", name, to_toml(used));
     }
-    const bool measured = setting->bytes < config.exchange.bytes_per_param;
+    const bool within = setting->measured_density <= setting->density;
     return fmt::format(
         "budget          {} bytes per parameter and step: {}\n"
-        "                {}, {:+.3f} nats over dense AdamS (tools/study/table.md)\n{}",
-        config.exchange.bytes_per_param, text,
-        measured ? fmt::format("measured with {:.3g} bytes", setting->bytes)
-                 : "below all that was measured; the nearest",
-        setting->over_adams,
+        "                {:.3g} bytes where tensors are large; measured at density {:g}: {:+.3f} "
+        "nats "
+        "over dense AdamS{}\n{}",
+        config.exchange.bytes_per_param, text, setting->bytes, setting->measured_density,
+        setting->over_adams, within ? "" : ", the lowest that was",
         by_hand.empty() ? "" : fmt::format("                by hand: {}\n", by_hand));
 }
 

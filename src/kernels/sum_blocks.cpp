@@ -23,6 +23,8 @@ struct SumBlocks {
         return p == rank ? mine : others + (p < rank ? p : p - 1) * stride;
     }
 
+    static constexpr Index read_ahead = 1024;  // bytes
+
     /// Tile by tile, message by message.
     void on_host(const ShortRow& row, const Block& b, const BlockBytes& from) const {
         const SumBlocks self = *this;
@@ -33,6 +35,7 @@ struct SumBlocks {
                 const unsigned char* const in = self.message(p);
                 const Code levels(load_scale(in + from.scale));
                 const unsigned char* const codes = in + from.codes + begin * Code::bits / 8;
+                prefetch_to_read(codes + read_ahead);
                 if (p == 0) {
                     each_code<Code::bits>(row, n, codes, [&](Index j, std::uint32_t code) {
                         sum[j] = levels.decode(code);

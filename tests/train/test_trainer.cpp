@@ -3,7 +3,10 @@
 #include "support/catch.hpp"
 #include "train/tiny_run.hpp"
 
+#include <scape/config/deck.hpp>
 #include <scape/train/step_cost.hpp>
+
+#include <fmt/format.h>
 
 #include <cmath>
 #include <set>
@@ -168,4 +171,22 @@ TEST_CASE("the gradient clip bounds the step, and parameters without gradient on
     const float keep = 1.f - 0.5f * 0.1f;
     for (std::size_t i = 0; i < before.size(); ++i)
         CHECK(after[i] == Approx(before[i] * keep).epsilon(1e-6));
+}
+
+TEST_CASE("a budget is what a run sends, on average") {
+    for (const double budget : {1.2, 0.5, 0.2, 0.1, 0.05}) {
+        for (const int ranks : {2, 8}) {
+            const config::RunConfig c = config::parse_run_config(
+                fmt::format("[model]\nlayers = 12\nwidth = 768\n[train]\nsteps = 10000\n"
+                            "[optimizer]\nkind = \"scape\"\n[exchange]\nbytes_per_param = {}\n",
+                            budget),
+                "d");
+            const train::StepCost cost = train::step_cost(c, ranks);
+            INFO("budget " << budget << ", " << ranks << " ranks");
+            // Norm gains, biases and the ends of slices are a small model's burden.
+            CHECK(cost.average_bytes_per_parameter <= budget * 1.08);
+            CHECK(cost.average_bytes_per_parameter >= budget * 0.88);
+            CHECK(train::describe(cost, c).find("budget  ") != std::string::npos);
+        }
+    }
 }

@@ -219,6 +219,14 @@ KOKKOS_FORCEINLINE_FUNCTION void prefetch_to_write([[maybe_unused]] const T* ele
 #endif
 }
 
+/// The same for a loop over several streams, each too slow for a host to notice by itself.
+template <class T>
+KOKKOS_FORCEINLINE_FUNCTION void prefetch_to_read([[maybe_unused]] const T* element) {
+#if defined(__GNUC__) && !defined(__CUDA_ARCH__) && !defined(__HIP_DEVICE_COMPILE__)
+    if constexpr (exec_is_host) __builtin_prefetch(element, 0);
+#endif
+}
+
 /// Policy over [0, n) with 64-bit indices.
 inline auto range(const Exec& exec, Index n) {
     return Kokkos::RangePolicy<Exec, Kokkos::IndexType<Index>>(exec, 0, n);
