@@ -15,6 +15,13 @@ struct InOrder {
     KOKKOS_FORCEINLINE_FUNCTION void store(float* a, Index i, float x) const { a[i - origin] = x; }
     KOKKOS_FORCEINLINE_FUNCTION void fetch(const float*, Index) const {}
     KOKKOS_FORCEINLINE_FUNCTION void fetch(const float*, Index, Index) const {}
+    /// For what is written while several streams are read: a host then sees none of them coming.
+    KOKKOS_FORCEINLINE_FUNCTION void fetch_to_fill(float* a, Index begin, Index end) const {
+        constexpr Index line = 16, ahead = 1024;
+        if constexpr (exec_is_host) {
+            for (Index i = begin; i < end; i += line) prefetch_to_write(a + i - origin + ahead);
+        }
+    }
 };
 
 struct AtPositions {
@@ -39,6 +46,9 @@ struct AtPositions {
         if constexpr (exec_is_host) {
             for (Index i = begin; i < end; ++i) fetch(a, i);
         }
+    }
+    KOKKOS_FORCEINLINE_FUNCTION void fetch_to_fill(float* a, Index begin, Index end) const {
+        fetch(a, end, end + (end - begin));
     }
 };
 

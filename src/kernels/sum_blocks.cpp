@@ -75,7 +75,7 @@ struct SumBlocks {
 
     KOKKOS_INLINE_FUNCTION void operator()(const ShortRow& row, const Block& b) const {
         const BlockBytes from(segments[b.segment], b, block, Code::bits);
-        place.fetch(out, b.at + b.values, b.at + 2 * b.values);
+        place.fetch_to_fill(out, b.at, b.at + b.values);
         if constexpr (exec_is_host) {
             on_host(row, b, from);
         } else {
