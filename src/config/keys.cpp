@@ -234,9 +234,9 @@ void add_rest(std::vector<Key>& keys) {
     Section metrics(keys, "metrics", &RunConfig::metrics);
     metrics.number("peak_tflops", &MetricsSection::peak_tflops, at_least(0),
                    "peak of one rank's device or cores, for MFU; 0 = unknown, MFU is n/a");
-    metrics.integer("feedback_every", &MetricsSection::feedback_every, between(0, 1e9),
-                    "sparse: steps between norms of error feedback and overlaps of masks; 0 = "
-                    "never");
+    metrics.integer(
+        "feedback_every", &MetricsSection::feedback_every, between(0, 1e9),
+        "steps between norms of what is kept, overlaps of masks and fill-ins; 0 = never");
 }
 
 }  // namespace

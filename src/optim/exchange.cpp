@@ -1,4 +1,5 @@
 #include <scape/base/profiling.hpp>
+#include <scape/kernels/loops.hpp>
 #include <scape/kernels/pointwise.hpp>
 #include <scape/kernels/reduce.hpp>
 #include <scape/optim/exchange.hpp>
@@ -67,6 +68,14 @@ Span<const float> as_floats(Span<unsigned char> bytes) {
 
 Index pool_bytes(const Sharding& sharding, const Needs& needs, int buffers) {
     return needs.message * std::min(buffers, sharding.buckets());
+}
+
+Index count_nonzero(const Exec& exec, Span<const float> x) {
+    Index count = 0;
+    Kokkos::parallel_reduce(
+        "scape::optim::count_nonzero", kernels::range(exec, static_cast<Index>(x.extent(0))),
+        KOKKOS_LAMBDA(Index i, Index & sum) { sum += x(i) != 0.f ? 1 : 0; }, count);
+    return count;
 }
 
 MaskPlan plan_of_everything(const FlatLayout& layout, const Sharding& sharding) {
@@ -333,6 +342,10 @@ void Exchange::finish_oldest(const Exec& exec) {
 void Exchange::finish_reduce(const Exec& exec) {
     gradients_final(exec, 0);
     while (!reducing_.empty()) finish_oldest(exec);
+}
+
+Index Exchange::filled(const Exec& exec) const {
+    return sparse() && own_choice() ? count_nonzero(exec, sums_) : 0;
 }
 
 void Exchange::give_up(const Exec& exec) {

@@ -122,6 +122,7 @@ void RunLog::record(const StepRecord& r, Index last_step, double flops_per_token
                                {"waited_seconds", number(r.feedback->waited_seconds)}};
     if (r.feedback_norm) j["feedback_norm"] = number(*r.feedback_norm);
     if (r.mask_overlap) j["mask_overlap"] = number(*r.mask_overlap);
+    if (r.fill_in) j["fill_in"] = number(*r.fill_in);
     if (r.feedback_lost > 0) j["feedback_lost_on_ranks"] = r.feedback_lost;
     j["memory_bytes"] = r.memory_bytes;
     j["data_hash"] = fmt::format("{:016x}", r.data_hash);

@@ -23,8 +23,9 @@ namespace {
 bool changes_meaning(const std::string& key) {
     static constexpr std::array harmless_model_keys{"model.recompute", "model.vocab_multiple",
                                                     "model.logits_chunk_mb", "model.init_std"};
-    static constexpr std::array others{"run.seed",   "train.seq_len",       "optimizer.kind",
-                                       "scape.rule", "scape.second_moment", "exchange.elements", "exchange.error"};
+    static constexpr std::array others{"run.seed",      "train.seq_len",       "optimizer.kind",
+                                       "scape.rule",    "scape.second_moment", "exchange.elements",
+                                       "exchange.error"};
     if (key.starts_with("data.")) return true;
     if (key.starts_with("model."))
         return std::find(harmless_model_keys.begin(), harmless_model_keys.end(), key) ==

@@ -121,11 +121,9 @@ StepRecord Trainer::step(bool stop_wanted) {
     record.data_hash = agreed.data_hash;
     record.skipped = !counts;
     if (elements != nullptr) record.mask_wait_seconds = elements->wait_seconds();
-    if (feedback != nullptr) {
-        if (!feedback->fused()) record.feedback = feedback->cost();
-        if (counts && config_.metrics.feedback_every > 0 && t % config_.metrics.feedback_every == 0)
-            measure_feedback(record);
-    }
+    if (feedback != nullptr && !feedback->fused()) record.feedback = feedback->cost();
+    const Index every = config_.metrics.feedback_every;
+    if (optimizer_.keeps() && counts && every > 0 && t % every == 0) measure_feedback(record);
     return record;
 }
 
@@ -218,10 +216,11 @@ Index Trainer::drop_spoiled_feedback() {
     return static_cast<Index>(comm_.all_reduce_sum({lost ? 1.0 : 0.0})[0]);
 }
 
-/// Norm of what the ranks keep (root mean square over ranks), and how much of the next mask is in
-/// this step's.
+/// Norm of what the ranks keep (root mean square over ranks), how much of the next mask is in this
+/// step's, and how many elements some rank sent.
 void Trainer::measure_feedback(StepRecord& record) {
     const Region region("scape::measure_feedback");
+    if (optimizer_.loco() != nullptr) optimizer_.load_kept(exec_);
     kernels::fill_zero<double>(exec_, sums_);
     kernels::add_sum_of_squares(exec_, gradients_, slice(sums_, 1, 2), partial_sums_);
     Kokkos::deep_copy(exec_, sums_host_, sums_);
@@ -231,9 +230,11 @@ void Trainer::measure_feedback(StepRecord& record) {
     const auto common = masked ? static_cast<double>(masks->overlap(exec_)) : 0;
     const auto next =
         masked ? static_cast<double>(masks->next_plan().selected_of(comm_.rank())) : 0;
-    const auto sums = comm_.all_reduce_sum({sums_host_(1), common, next});
+    const auto filled = static_cast<double>(exchange().filled(exec_));
+    const auto sums = comm_.all_reduce_sum({sums_host_(1), common, next, filled});
     record.feedback_norm = std::sqrt(sums[0] / comm_.size());
     if (masked) record.mask_overlap = sums[1] / sums[2];
+    if (sums[3] > 0) record.fill_in = sums[3] / static_cast<double>(layout().parameters());
 }
 
 Evaluation Trainer::evaluate() {

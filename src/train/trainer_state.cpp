@@ -1,3 +1,4 @@
+#include <scape/base/error.hpp>
 #include <scape/base/fence.hpp>
 #include <scape/config/deck.hpp>
 #include <scape/kernels/pointwise.hpp>
@@ -45,6 +46,14 @@ std::vector<std::string> Trainer::resume(const io::CheckpointReader& checkpoint)
             arrays.emplace_back("error_feedback");
         if (optimizer_.scape() != nullptr && checkpoint.has("next_mask"))
             arrays.emplace_back("next_mask");
+        if (!optimizer_.keeps() && checkpoint.has("error_feedback"))
+            throw user_error(
+                ExitCode::usage,
+                fmt::format("{}: it holds what its ranks had not sent yet, which a run that keeps "
+                            "nothing (exchange.value_bits = {}) cannot send. Keep the bits of the "
+                            "run, or begin another one (run.dir; checkpoint.init_from takes the "
+                            "weights along).",
+                            checkpoint.path(), config_.exchange.value_bits));
         checkpoint.expect_arrays(arrays);
         read_weights(checkpoint);
         for (const optim::State& s : optimizer_.owner().state())

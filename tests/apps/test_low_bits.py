@@ -83,6 +83,18 @@ class LowBits(Case):
             self.assertAlmostEqual(evaluated / trained_with, 1, delta=0.05)
             self.assertEqual(abs(evaluated - trained_with) < 1e-4, equal)
 
+    def test_what_is_kept_and_the_fill_in_are_measured(self):
+        records = self.train("loco", "metrics.feedback_every=5", "train.micro_batch=2", deck=TINY_LOCO, ranks=2)
+        self.assertEqual([r["step"] for r in records if "feedback_norm" in r], [5, 10, 15, 20])
+        self.assertTrue(all(r["feedback_norm"] > 0 for r in records if "feedback_norm" in r))
+        again = self.train("plain", "metrics.feedback_every=0", "train.micro_batch=2", deck=TINY_LOCO, ranks=2)
+        self.assertEqual([r["loss"] for r in records], [r["loss"] for r in again])
+        records = self.train("topk", "exchange.elements=topk_ef", "sparsity.density=0.05",
+                             "sparsity.density_start=0.05", "sparsity.sparsify_1d=true",
+                             "metrics.feedback_every=5", "train.micro_batch=2", deck=TINY_LLAMA, ranks=4)
+        for r in records[4::5]:  # between one rank's choice and four that have nothing in common
+            self.assertTrue(0.05 <= r["fill_in"] <= 0.21, msg=r)
+
     def test_what_makes_no_sense_is_refused_on_every_rank(self):
         for deck, overrides, says in (
                 (TINY_SCAPE, ["exchange.value_bits=4", "exchange.error=loco"], "must be kept"),
@@ -94,6 +106,10 @@ class LowBits(Case):
                 self.refused(USAGE, "train", deck, "run.dir=refused", *overrides, ranks=ranks, says=[says])
 
     def test_where_the_rest_lives_cannot_change_on_the_way(self):
+        self.train("dense", "exchange.value_bits=4", "train.steps=10", deck=TINY_LLAMA)
+        self.refused(USAGE, "train", TINY_LLAMA, "run.dir=dense",
+                     says=["what its ranks had not sent yet", "exchange.value_bits = 32", "checkpoint.init_from"])
+        self.train("dense", "exchange.value_bits=8", "exchange.delta_bits=4", deck=TINY_LLAMA)
         self.train("run", deck=TINY_LOCO)
         self.refused(USAGE, "train", TINY_LOCO, "run.dir=run", "train.steps=22", "exchange.error=none",
                      says=["exchange.error", "refused"])

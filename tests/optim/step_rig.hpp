@@ -34,6 +34,7 @@ struct RigOptions {
     config::RunConfig config;
     Index bucket_bytes = 2000;
     int buffers = 2;
+    bool vanishing = false;  // gradients that are zero, or so small that scales are not normal
 };
 
 class StepRig {
@@ -41,6 +42,7 @@ class StepRig {
     StepRig(comm::Communicator& inner, const RigOptions& o, FlatLayout of = odd_layout())
         : comm(inner),
           config(o.config),
+          vanishing(o.vanishing),
           layout(std::move(of)),
           sharding(layout, comm.size(), o.bucket_bytes),
           parameters(to_device(initial())),
@@ -60,7 +62,13 @@ class StepRig {
     }
     std::vector<float> initial() const { return flat_of(3, 1); }
     std::vector<float> gradient(int rank, Index t) const {
-        return flat_of(static_cast<std::uint64_t>(1000 * t + rank), 0.1);
+        auto g = flat_of(static_cast<std::uint64_t>(1000 * t + rank), 0.1);
+        if (!vanishing) return g;
+        const Tensor& zero = layout.tensor("w2");
+        std::fill_n(g.begin() + zero.offset, zero.size, 0.f);
+        const Tensor& small = layout.tensor("w");
+        for (Index i = 0; i < small.size; ++i) g[small.offset + i] *= i % 3 == 0 ? 1e-38f : 3e-38f;
+        return g;
     }
 
     // The step of the trainer, from the gradients on. Returns whether it counted.
@@ -138,6 +146,7 @@ class StepRig {
 
     comm::CountingCommunicator comm;
     config::RunConfig config;
+    bool vanishing;
     FlatLayout layout;
     Sharding sharding;
     Vec<float> parameters, gradients;

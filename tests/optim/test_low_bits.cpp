@@ -22,7 +22,7 @@ namespace {
 struct Case {
     std::string name;
     RigOptions options;
-    Index bad_step = 0;  // one rank's gradient has a NaN in it
+    Index bad_step = 0;  // one rank's gradient has a NaN in it, another's an infinity
 };
 
 config::RunConfig dense_config(OptimizerKind kind, ErrorKind error) {
@@ -75,6 +75,9 @@ void check_against_simulator(comm::Communicator& comm, const Case& c) {
         if (t == c.bad_step)  // of a tensor that travels as a whole
             g[t % P][rig.layout.tensor("gain").offset + 1] =
                 std::numeric_limits<float>::quiet_NaN();
+        if (t == c.bad_step)
+            g[(t + 1) % P][rig.layout.tensor("bias").offset] =
+                -std::numeric_limits<float>::infinity();
         simulator.step(g, 1e-2f);
         REQUIRE(rig.step(t, g[me], 1e-2f) == (t != c.bad_step));
         const auto weights = rig.weights();
@@ -120,6 +123,10 @@ void add_dense(std::vector<Case>& all) {
     for (const Index block : {8, 256, 4096})
         add(fmt::format("adams, blocks of {}", block), OptimizerKind::adams, ErrorKind::full, 4, 2)
             ->config.exchange.block = block;
+    for (const Index bits : {8, 4, 2, 1})
+        add("vanishing gradients", OptimizerKind::adams, ErrorKind::full, bits, bits)->vanishing =
+            true;
+    add("loco, vanishing gradients", OptimizerKind::sgd, ErrorKind::loco, 4, 4)->vanishing = true;
     add("one bucket", OptimizerKind::adamw, ErrorKind::loco, 2, 4)->bucket_bytes = 1 << 20;
     RigOptions* o =
         add("smallest buckets, one buffer", OptimizerKind::adams, ErrorKind::full, 4, 4);
@@ -142,6 +149,7 @@ void add_sparse(std::vector<Case>& all) {
         }
     };
     for (const Index bits : {16, 8, 4, 2, 1}) add("", bits, bits, [](Case&) {});
+    add("vanishing gradients", 4, 2, [](Case& c) { c.options.vanishing = true; });
     add("score before", 4, 4, [](Case& c) { c.options.config.scape.score = ScapeScore::before; });
     add("stored apart, dense at the end", 4, 2, [](Case& c) {
         c.options.config.error_feedback.storage = FeedbackStorage::device;

@@ -77,6 +77,9 @@ class Exchange {
     void gradients_final(const Exec& exec, Index begin);
     /// Sends the rest and finishes all: the owner has been told of everything that arrived.
     void finish_reduce(const Exec& exec);
+    /// Elements of the own shard that something arrived for, where every rank chose its own (the
+    /// fill-in of topk_ef: the union over ranks); otherwise 0. Blocking.
+    Index filled(const Exec& exec) const;
     /// What arrived for a bucket; its positions stay until Elements is asked again.
     Arrived arrived(const Exec& exec, int bucket);
     /// The step will not count: takes the sums out of the gradients.

@@ -32,6 +32,7 @@ struct StepRecord {
     std::optional<io::BufferStore::Cost> feedback;  ///< of error feedback outside the gradients
     std::optional<double> feedback_norm;            ///< of what the ranks keep
     std::optional<double> mask_overlap;  ///< share of the next mask that is in this step's too
+    std::optional<double> fill_in;       ///< topk_ef: share of the elements that some rank sent
     Index feedback_lost = 0;  ///< ranks whose fused error feedback a skipped step has cost
     Index memory_bytes = 0;   ///< device memory in Views of this rank
     std::optional<double> valid_loss;
