@@ -5,6 +5,7 @@
 
 #include <scape/base/fence.hpp>
 #include <scape/base/profiling.hpp>
+#include <scape/config/keys.hpp>
 #include <scape/config/launcher.hpp>
 #include <scape/config/validate.hpp>
 #include <scape/kernels/loops.hpp>
@@ -159,15 +160,39 @@ double copy_rate(const Exec& exec, const ExchangeRig& rig, int repeats) {
     return 2 * 4 * static_cast<double>(half) / std::min(library, loop);
 }
 
+/// Options that would do nothing are refused, as keys of a deck are.
+void refuse_idle(const BenchExchangeOptions& o, config::OptimizerKind kind) {
+    const auto refuse = [](const std::string& what, const std::string& why) {
+        throw user_error(
+            ExitCode::usage,
+            fmt::format("bench exchange: {} has no effect: {}; leave it out", what, why));
+    };
+    if (o.error != config::ErrorKind::full && o.value_bits == 32)
+        refuse("--error", "--value-bits is 32, which loses nothing");
+    if (o.block != 0 && o.value_bits > 8 && o.delta_bits > 8)
+        refuse("--block", "--value-bits and --delta-bits are 16 or 32, which have no scale");
+    if (kind == config::OptimizerKind::scape) return;
+    const BenchExchangeOptions usual;
+    const std::string why = "only --optimizer scape has a mask";
+    if (o.density) refuse("--density", why);
+    if (o.rule != usual.rule) refuse("--rule", why);
+    if (o.score != usual.score) refuse("--score", why);
+    if (o.mask_code != usual.mask_code) refuse("--mask-code", why);
+    if (o.storage != usual.storage && (o.value_bits == 32 || o.error != config::ErrorKind::full))
+        refuse("--storage", "nothing is kept");
+}
+
 config::RunConfig config_of(const BenchExchangeOptions& o) {
+    using config::OptimizerKind;
     config::RunConfig c;
     const bool kept = o.error == config::ErrorKind::full;
-    c.optimizer.kind = kept ? o.optimizer : config::OptimizerKind::adamw;
+    c.optimizer.kind = o.optimizer.value_or(kept ? OptimizerKind::scape : OptimizerKind::adamw);
+    refuse_idle(o, c.optimizer.kind);
     c.optimizer.weight_decay = 0.1;
     c.scape.rule = o.rule;
     c.scape.score = o.score;
-    c.sparsity.density = o.density;
-    c.sparsity.density_start = o.density;
+    c.sparsity.density = o.density.value_or(0.01);
+    c.sparsity.density_start = c.sparsity.density;
     c.sparsity.warmup_steps = 0;
     c.sparsity.dense_steps = 0;
     c.sparsity.mask_code = o.mask_code;
@@ -262,10 +287,11 @@ ExitCode bench_exchange(const BenchExchangeOptions& options, Arguments arguments
 
         fmt::print(
             "{}, {} threads; rank 0 of {}, {} parameters in {} tensors and {} buckets, "
-            "density {}, {}/{} bits; medians of {} repeats\n",
+            "{}, density {}, {}/{} bits, error {}; medians of {} repeats\n",
             kokkos_description(), session.threads(), options.ranks, rig.layout().parameters(),
-            rig.layout().tensors().size(), rig.sharding().buckets(), rig.plan().density(),
-            options.value_bits, options.delta_bits, options.repeats);
+            rig.layout().tensors().size(), rig.sharding().buckets(),
+            config::value_text(config, "optimizer.kind"), rig.plan().density(), options.value_bits,
+            options.delta_bits, config::value_text(config, "exchange.error"), options.repeats);
         fmt::print("to be sent in a step: gradients {}, weights {}, masks {}\n",
                    train::short_bytes(sent.gradients), train::short_bytes(sent.weights),
                    train::short_bytes(sent.masks));

@@ -6,6 +6,7 @@
 #include <scape/base/error.hpp>
 #include <scape/config/run_config.hpp>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,9 +58,9 @@ ExitCode bench_step(const BenchStepOptions& options, Arguments arguments);
 
 struct BenchExchangeOptions {
     double parameters = 50e6;
-    double density = 0.01;
+    std::optional<double> density;  // scape: 0.01
     int ranks = 2;
-    config::OptimizerKind optimizer = config::OptimizerKind::scape;
+    std::optional<config::OptimizerKind> optimizer;  // scape, or adamw without error feedback
     int value_bits = 32;
     int delta_bits = 32;
     int block = 0;

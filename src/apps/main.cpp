@@ -46,18 +46,24 @@ int fail_alike(int code, const std::string& message) {
     return code;
 }
 
-template <class T>
+template <class E>
+using Choices = std::map<std::string, E>;
+
+template <class T, class E>
 void add_choice(CLI::App& app, const std::string& name, T& value, const std::string& what,
-                const std::map<std::string, T>& choices) {
-    app.add_option(name, value, what)->transform(CLI::CheckedTransformer(choices));
+                const Choices<E>& choices) {
+    std::vector<std::string> words;
+    for (const auto& [word, meaning] : choices) words.push_back(word);
+    app.add_option_function<std::string>(
+           name, [&value, choices](const std::string& word) { value = choices.at(word); }, what)
+        ->check(CLI::IsMember(words));
 }
 
 void add_exchange_options(CLI::App& app, BenchExchangeOptions& o) {
     app.add_option("--parameters", o.parameters, "Elements of the made-up model, e.g. 50e6")
         ->capture_default_str()
         ->check(CLI::Range(1e4, 4e9));
-    app.add_option("--density", o.density, "Share of them that travels; 1: all")
-        ->capture_default_str()
+    app.add_option("--density", o.density, "scape: share of them that travels (0.01); 1: all")
         ->check(CLI::Range(1e-6, 1.0));
     app.add_option("--ranks", o.ranks, "The work of rank 0 of that many")
         ->capture_default_str()
@@ -73,37 +79,40 @@ void add_exchange_options(CLI::App& app, BenchExchangeOptions& o) {
         ->check(CLI::Range(0, 65536));
     using config::ErrorKind;
     using config::OptimizerKind;
-    add_choice(app, "--error", o.error,
-               "What value-bits loses: full, loco or none (the last two: AdamW and no mask)",
-               {{"full", ErrorKind::full}, {"loco", ErrorKind::loco}, {"none", ErrorKind::none}});
-    add_choice(app, "--optimizer", o.optimizer, "scape, adamw, adams or sgd (no mask)",
-               {{"scape", OptimizerKind::scape},
-                {"adamw", OptimizerKind::adamw},
-                {"adams", OptimizerKind::adams},
-                {"sgd", OptimizerKind::sgd}});
+    add_choice(
+        app, "--error", o.error,
+        "What value-bits loses: full, loco or none (the last two: no mask)",
+        Choices<ErrorKind>{
+            {"full", ErrorKind::full}, {"loco", ErrorKind::loco}, {"none", ErrorKind::none}});
+    add_choice(app, "--optimizer", o.optimizer,
+               "scape (without it adamw if error is not full), adamw, adams or sgd",
+               Choices<OptimizerKind>{{"scape", OptimizerKind::scape},
+                                      {"adamw", OptimizerKind::adamw},
+                                      {"adams", OptimizerKind::adams},
+                                      {"sgd", OptimizerKind::sgd}});
     using config::FeedbackStorage;
     using config::MaskCodeChoice;
     using config::ScapeRule;
     using config::ScapeScore;
     add_choice(app, "--mask-code", o.mask_code, "auto, bitmap, gaps, index or entropy",
-               {{"auto", MaskCodeChoice::automatic},
-                {"bitmap", MaskCodeChoice::bitmap},
-                {"gaps", MaskCodeChoice::gaps},
-                {"index", MaskCodeChoice::index},
-                {"entropy", MaskCodeChoice::entropy}});
+               Choices<MaskCodeChoice>{{"auto", MaskCodeChoice::automatic},
+                                       {"bitmap", MaskCodeChoice::bitmap},
+                                       {"gaps", MaskCodeChoice::gaps},
+                                       {"index", MaskCodeChoice::index},
+                                       {"entropy", MaskCodeChoice::entropy}});
     add_choice(app, "--rule", o.rule, "catch_up or paper",
-               {{"catch_up", ScapeRule::catch_up}, {"paper", ScapeRule::paper}});
+               Choices<ScapeRule>{{"catch_up", ScapeRule::catch_up}, {"paper", ScapeRule::paper}});
     add_choice(app, "--score", o.score, "after or before (the paper rule's)",
-               {{"after", ScapeScore::after}, {"before", ScapeScore::before}});
+               Choices<ScapeScore>{{"after", ScapeScore::after}, {"before", ScapeScore::before}});
     add_choice(app, "--storage", o.storage, "Of error feedback: fused, device, host or hdf5",
-               {{"fused", FeedbackStorage::fused},
-                {"device", FeedbackStorage::device},
-                {"host", FeedbackStorage::host},
-                {"hdf5", FeedbackStorage::hdf5}});
+               Choices<FeedbackStorage>{{"fused", FeedbackStorage::fused},
+                                        {"device", FeedbackStorage::device},
+                                        {"host", FeedbackStorage::host},
+                                        {"hdf5", FeedbackStorage::hdf5}});
     app.add_option("--path", o.path, "Of the hdf5 storage: a directory on the node's own disk");
     app.add_option("--bucket-mb", o.bucket_mb, "MB of parameters exchanged at a time")
         ->capture_default_str()
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(0.001, 16000.0));
     app.add_option("--repeats", o.repeats, "Steps that are timed")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);

@@ -70,8 +70,10 @@ std::optional<BudgetSetting> budget_setting(const RunConfig& config) {
     const double budget = config.exchange.bytes_per_param;
     if (budget <= 0) return {};
     const bool scape = config.optimizer.kind == OptimizerKind::scape;
-    for (const BudgetSetting& s : dense_rows)
+    for (const BudgetSetting& s : dense_rows) {
+        if (s.value_bits == 32 && config.exchange.error != ErrorKind::full) continue;
         if (s.bytes <= budget && (!scape || s.over_adams <= sparse_rows[0].over_adams)) return s;
+    }
     if (!scape) return {};
     BudgetSetting s;
     s.value_bits = s.delta_bits = 4;
@@ -95,8 +97,17 @@ double least_dense_budget() {
 void apply_budget(LoadedDeck& deck) {
     const auto setting = budget_setting(deck.config);
     if (!setting) return;
+    const auto by_hand = [&](const char* key) { return deck.places.count(key) > 0; };
     for (const auto& [key, value] : decided(*setting, deck.config))
-        if (deck.places.count(key) == 0) key_of(key).set(deck.config, value);
+        if (!by_hand(key)) key_of(key).set(deck.config, value);
+    if (deck.config.optimizer.kind != OptimizerKind::scape) return;
+    // The density only falls: of the two, the one that is not set by hand follows.
+    SparsitySection& s = deck.config.sparsity;
+    if (!by_hand("sparsity.density_start")) {
+        s.density_start = s.density;
+    } else if (!by_hand("sparsity.density")) {
+        s.density = std::min(s.density, s.density_start);
+    }
 }
 
 std::string describe_budget(const RunConfig& config) {
@@ -112,9 +123,9 @@ std::string describe_budget(const RunConfig& config) {
     const bool within = setting->measured_density <= setting->density;
     return fmt::format(
         "budget          {} bytes per parameter and step: {}\n"
-        "                {:.3g} bytes where tensors are large; measured at density {:g}: {:+.3f} "
-        "nats "
-        "over dense AdamS{}\n{}",
+        "                {:.3g} bytes where tensors are large; measured with AdamS at density "
+        "{:g}: "
+        "{:+.3f} nats over fp32{}\n{}",
         config.exchange.bytes_per_param, text, setting->bytes, setting->measured_density,
         setting->over_adams, within ? "" : ", the lowest that was",
         by_hand.empty() ? "" : fmt::format("                by hand: {}\n", by_hand));

@@ -28,8 +28,10 @@ void reading(const std::string& path, const std::string& what, Work&& work) {
         work();
     } catch (const h5::error& e) {
         const bool sum = std::string(e.what()).find("hecksum") != std::string::npos;
-        fail(path, fmt::format("is damaged: {} {} ({})", what,
-                               sum ? "does not match its checksum" : "cannot be read", e.what()));
+        fail(path,
+             fmt::format("is damaged: {} {} ({}). Move it away, and the run goes on from the "
+                         "checkpoint before it.",
+                         what, sum ? "does not match its checksum" : "cannot be read", e.what()));
     }
 }
 

@@ -42,7 +42,7 @@ Exchange::Options exchange_options(const RunConfig& config) {
     Exchange::Options o;
     // The Gaussian levels have no zero: an average of the error in 8 bits gets stuck with them.
     o.values = value_code(e.value_bits, block,
-                          e.error == config::ErrorKind::full ? Levels::gaussian : Levels::linear);
+                          e.error == config::ErrorKind::loco ? Levels::linear : Levels::gaussian);
     o.deltas = value_code(e.delta_bits, block, Levels::gaussian);
     if (config::has_error_feedback(config)) o.rest = kernels::Rest::kept;
     if (config::is_sparse(config)) o.largest_density = largest_sparse_density(config);
@@ -116,7 +116,8 @@ void ShardedOptimizer::begin_step(const Exec& exec, Index t) {
         feedback_->finish(exec);  // what was kept may still be on its way out of the gradients
         feedback_->expect();
     }
-    kernels::fill_zero<float>(exec, gradients_);
+    if (!left_over_) kernels::fill_zero<float>(exec, gradients_);
+    left_over_ = false;
 }
 
 void ShardedOptimizer::add_checks(const Exec& exec, Span<double> squares, Span<double> finite) {
@@ -184,6 +185,7 @@ void ShardedOptimizer::store_kept(const Exec& exec, bool any) {
     if (feedback_ && any) feedback_->commit(exec, gradients_);
     if (feedback_ && !any) feedback_->commit_zero();
     kept_in_gradients_ = feedback_ != nullptr;
+    left_over_ = !keeps() && any;
 }
 
 OptimizerMemory ShardedOptimizer::memory() const {

@@ -147,6 +147,12 @@ std::string describe(const StepCost& c, const config::RunConfig& config) {
             c.average_density, short_bytes(static_cast<Index>(c.average_bytes)),
             c.average_bytes_per_parameter);
     }
+    const double budget = config.exchange.bytes_per_param;
+    if (budget > 0 && c.average_bytes_per_parameter > 1.05 * budget)
+        text += fmt::format(
+            "note: that is more than exchange.bytes_per_param = {}: keys that are set by hand, or "
+            "norm gains, biases and ends of slices, which count in a small model.\n",
+            budget);
     text += fmt::format(
         "memory          {} per rank: parameters {}, gradients {}, optimizer {}, masks {}, error "
         "feedback {}, activations {}, exchange {}\n",

@@ -1,4 +1,3 @@
-#include <scape/base/error.hpp>
 #include <scape/base/fence.hpp>
 #include <scape/config/deck.hpp>
 #include <scape/kernels/pointwise.hpp>
@@ -42,18 +41,9 @@ std::vector<std::string> Trainer::resume(const io::CheckpointReader& checkpoint)
         std::vector<std::string> arrays{"weights"};
         for (const optim::State& s : optimizer_.owner().state()) arrays.push_back(s.name);
         if (checkpoint.has("replica")) arrays.emplace_back("replica");
-        if (optimizer_.keeps() && checkpoint.has("error_feedback"))
-            arrays.emplace_back("error_feedback");
+        if (checkpoint.has("error_feedback")) arrays.emplace_back("error_feedback");
         if (optimizer_.scape() != nullptr && checkpoint.has("next_mask"))
             arrays.emplace_back("next_mask");
-        if (!optimizer_.keeps() && checkpoint.has("error_feedback"))
-            throw user_error(
-                ExitCode::usage,
-                fmt::format("{}: it holds what its ranks had not sent yet, which a run that keeps "
-                            "nothing (exchange.value_bits = {}) cannot send. Keep the bits of the "
-                            "run, or begin another one (run.dir; checkpoint.init_from takes the "
-                            "weights along).",
-                            checkpoint.path(), config_.exchange.value_bits));
         checkpoint.expect_arrays(arrays);
         read_weights(checkpoint);
         for (const optim::State& s : optimizer_.owner().state())
@@ -72,8 +62,10 @@ std::vector<std::string> Trainer::resume(const io::CheckpointReader& checkpoint)
         const auto loco_steps = m.numbers.find("loco_steps");
         if (optimizer_.loco() != nullptr && loco_steps != m.numbers.end())
             optimizer_.loco()->set_steps(static_cast<Index>(loco_steps->second));
-        if (optimizer_.keeps()) read_feedback(checkpoint);
+        read_feedback(checkpoint);
     });
+    if (!optimizer_.keeps() && checkpoint.has("error_feedback"))
+        lines.emplace_back("checkpoint: what its ranks had not sent goes with the first step");
     if (m.ranks != comm_.size())
         lines.push_back(fmt::format("checkpoint: {} ranks -> now {}", m.ranks, comm_.size()));
     if (optimizer_.scape() != nullptr && !restore_mask(checkpoint))

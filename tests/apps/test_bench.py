@@ -56,7 +56,11 @@ class Exchange(Case):
     def test_what_makes_no_sense_is_refused(self):
         for wrong in (["--density", "0"], ["--rule", "none"], ["--value-bits", "7"],
                       ["--ranks", "0"], ["--value-bits", "4", "--block", "12"],
-                      ["--value-bits", "16", "--error", "loco"]):
+                      ["--value-bits", "16", "--error", "loco"], ["--error", "loco"], ["--error", "1"],
+                      ["--value-bits", "4", "--error", "loco", "--optimizer", "scape"],
+                      ["--value-bits", "4", "--error", "none", "--density", "0.1"],
+                      ["--optimizer", "sgd", "--rule", "paper"], ["--block", "8"],
+                      ["--optimizer", "adams", "--mask-code", "entropy"], ["--bucket-mb", "0"]):
             self.scape("bench", "exchange", *wrong, code=2)
         self.refused(2, "bench", "exchange", ranks=2, says=["without a launcher"])
 

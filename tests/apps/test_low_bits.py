@@ -106,13 +106,22 @@ class LowBits(Case):
                 self.refused(USAGE, "train", deck, "run.dir=refused", *overrides, ranks=ranks, says=[says])
 
     def test_where_the_rest_lives_cannot_change_on_the_way(self):
-        self.train("dense", "exchange.value_bits=4", "train.steps=10", deck=TINY_LLAMA)
-        self.refused(USAGE, "train", TINY_LLAMA, "run.dir=dense",
-                     says=["what its ranks had not sent yet", "exchange.value_bits = 32", "checkpoint.init_from"])
-        self.train("dense", "exchange.value_bits=8", "exchange.delta_bits=4", deck=TINY_LLAMA)
         self.train("run", deck=TINY_LOCO)
         self.refused(USAGE, "train", TINY_LOCO, "run.dir=run", "train.steps=22", "exchange.error=none",
                      says=["exchange.error", "refused"])
+
+    def test_low_bits_first_and_fp32_at_the_end(self):
+        for name, deck, low in (("full", TINY_LLAMA, ["exchange.value_bits=4"]), ("loco", TINY_LOCO, [])):
+            self.train(name, *low, "train.steps=10", "optimizer.decay_steps=20", deck=deck, ranks=2)
+            records = self.train(name, "exchange.value_bits=32", "exchange.delta_bits=32", "exchange.error=full",
+                                 "optimizer.kind=" + ("adams" if name == "full" else "adamw"),
+                                 "optimizer.decay_steps=20", deck=TINY_LLAMA, ranks=2)
+            self.assertIn("what its ranks had not sent goes with the first step", self.last_output)
+            self.assertEqual([r["step"] for r in records], list(range(1, 21)))
+            self.assertLess(records[-1]["valid_loss"], records[9]["valid_loss"])
+        # And the other way round: nothing was lost before, so where the rest lives is free.
+        self.train("late", "optimizer.kind=adamw", "train.steps=10", "optimizer.decay_steps=20", deck=TINY_LLAMA)
+        self.train("late", "optimizer.decay_steps=20", deck=TINY_LOCO)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,16 @@ TEST_CASE("keys that are set by hand win over a budget") {
     CHECK(c.exchange.delta_bits == 4);
     CHECK(c.sparsity.density_start == 1.0);
     CHECK(c.sparsity.density == budget_setting(c)->density);
+    // The density only falls: what is not set by hand follows what is.
+    const RunConfig denser = with("scape", "bytes_per_param = 0.2", "[sparsity]\ndensity = 0.3\n");
+    CHECK(denser.sparsity.density_start == 0.3);
+    const RunConfig lower =
+        with("scape", "bytes_per_param = 0.2", "[sparsity]\ndensity_start = 0.01\n");
+    CHECK(lower.sparsity.density == 0.01);
+    for (const RunConfig& other : {denser, lower}) CHECK(refused(resolved_deck(other)) == nothing);
+    // LoCo has nothing to do at 32 bits.
+    CHECK(with("adamw", "bytes_per_param = 8\nerror = \"loco\"").exchange.value_bits == 4);
+
     const std::string said = describe_budget(c);
     CHECK_SAYS(said, "by hand: exchange.value_bits = 8, sparsity.density_start = 1.0");
     CHECK_SAYS(said, "0.2 bytes per parameter and step: exchange.value_bits = 4");

@@ -170,5 +170,5 @@ TEST_CASE("which code a setting means") {
     }
     CHECK(levels(2, Error::full) == std::pair(Levels::gaussian, Levels::gaussian));
     CHECK(levels(2, Error::loco) == std::pair(Levels::linear, Levels::gaussian));
-    CHECK(levels(2, Error::none) == std::pair(Levels::linear, Levels::gaussian));
+    CHECK(levels(2, Error::none) == std::pair(Levels::gaussian, Levels::gaussian));
 }

@@ -179,7 +179,7 @@ TEST_CASE("the average of what constant gradients deliver") {
     for (const Numbers& n : {Numbers{16, 0.0017, 0, 0.0017},
                              {8, 0.006, 0.000028, 0.007},
                              {4, 0.11, 0.0007, 0.125},
-                             {2, 1.15, 0.007, 0.8},
+                             {2, 1.15, 0.007, 0.35},
                              {1, 9, 0, 0.6}}) {
         INFO(n.bits << " bits");
         for (const double steps : {100, 1000}) {

@@ -48,8 +48,8 @@ Real decoded_value(const SimCode& code, Real scale, Real x) {
 }  // namespace
 
 SimCode sim_value_code(const SimConfig& c) {
-    const bool full = c.error == SimConfig::Error::full;
-    return code_of(c.value_bits, full ? Levels::gaussian : Levels::linear, c.block);
+    const bool loco = c.error == SimConfig::Error::loco;
+    return code_of(c.value_bits, loco ? Levels::linear : Levels::gaussian, c.block);
 }
 
 SimCode sim_delta_code(const SimConfig& c) {

@@ -56,7 +56,7 @@ class ShardedOptimizer {
     /// What is kept outside the gradients, by name as in checkpoints; gradients = that.
     bool keeps() const { return feedback_ != nullptr || loco_ != nullptr; }
     void load_kept(const Exec& exec);
-    /// The other way round.
+    /// The other way round. Where nothing is kept, the next step sends it.
     void store_kept(const Exec& exec, bool any);
 
     Exchange& exchange() { return *exchange_; }
@@ -86,6 +86,7 @@ class ShardedOptimizer {
     Scape* scape_ = nullptr;  // owner_, if it is one
     std::unique_ptr<Exchange> exchange_;
     bool kept_in_gradients_ = true;  // the gradient buffer holds R, between steps
+    bool left_over_ = false;         // it holds what another kind of run had kept
 };
 
 }  // namespace scape::optim
