@@ -64,8 +64,8 @@ StepRecord Trainer::step(bool stop_wanted) {
     const Index t = step_ + 1;
     comm_.reset();
     exchange().reset_wait();
-    const optim::Elements* const elements = optimizer_.elements();
-    if (elements != nullptr) optimizer_.elements()->reset_wait();
+    optim::Elements* const elements = optimizer_.elements();
+    if (elements != nullptr) elements->reset_wait();
     optim::ErrorFeedback* const feedback = optimizer_.feedback();
     if (feedback != nullptr) feedback->reset_cost();
 
