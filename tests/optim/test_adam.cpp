@@ -3,6 +3,7 @@
 #include "support/compare.hpp"
 
 #include <scape/optim/optimizer.hpp>
+#include <scape/optim/scape_rule.hpp>
 
 #include <cmath>
 #include <stdexcept>
@@ -142,4 +143,23 @@ TEST_CASE("lengths that do not fit are refused") {
     CHECK_THROWS_AS(optimizer->update(Exec(), {}, part_of_shard(6, 11), true, w, w),
                     std::logic_error);
     CHECK_NOTHROW(optimizer->update(Exec(), {}, part_of_shard(5, 10), true, w, w));
+}
+
+TEST_CASE(
+    "a code that delivers nothing after a long while does not blow up a stored second moment") {
+    optim::ElementNumbers n;
+    n.b1 = 0.9f;
+    n.b2 = 0.95f;
+    n.eps = 1e-8f;
+    n.eta = 1e-3f;
+    for (const int tau : {2, 10, 100, 1000}) {
+        const double p = std::pow(0.9, tau);
+        const optim::Powers powers{static_cast<float>(p), static_cast<float>(0.9 * (1 - p) / 0.1)};
+        float w = 1, m = 0.02f, v = 0.001f;
+        optim::catch_up_stored_element(n, powers, static_cast<float>(std::pow(0.95, tau)),
+                                       static_cast<float>(tau), 0.f, w, m, v);
+        INFO("tau " << tau);
+        CHECK(std::fabs(w - 1) <= 1e-3 * 9 / std::sqrt(0.95) * (1 + 1e-3));
+        CHECK(w < 1);
+    }
 }

@@ -150,6 +150,10 @@ void add_sparse(std::vector<Case>& all) {
     };
     for (const Index bits : {16, 8, 4, 2, 1}) add("", bits, bits, [](Case&) {});
     add("vanishing gradients", 4, 2, [](Case& c) { c.options.vanishing = true; });
+    add("stored second moment", 4, 4, [](Case& c) {
+        if (c.options.config.scape.rule == ScapeRule::catch_up)
+            c.options.config.scape.second_moment = config::SecondMoment::stored;
+    });
     add("score before", 4, 4, [](Case& c) { c.options.config.scape.score = ScapeScore::before; });
     add("stored apart, dense at the end", 4, 2, [](Case& c) {
         c.options.config.error_feedback.storage = FeedbackStorage::device;

@@ -279,7 +279,8 @@ void Simulator<Real>::catch_up_element(Index e, Real keep, const SimNumbers<Real
     if (config_.owner == SimConfig::Owner::adamw) {
         const Real p2 = static_cast<Real>(
             std::pow(static_cast<double>(config_.beta2), static_cast<double>(tau(e))));
-        v = v_[e] = p2 * v_[e] + (1 - p2) * ((s * s) / steps);
+        v_[e] = p2 * v_[e] + (1 - p2) * ((s * s) / steps);
+        v = std::max(v_[e], n.b2 * (m * m));
     }
     master_[e] = moved(master_[e], moments, v, keep, n);
     m_[e] = powers.p * m + (1 - powers.p) * mean;

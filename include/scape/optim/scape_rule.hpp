@@ -48,8 +48,11 @@ KOKKOS_INLINE_FUNCTION void catch_up_element(const ElementNumbers& n, const Powe
 /// of one step, b2tau = b2^tau.
 ///
 ///     v = b2^tau v + (1 - b2^tau) s^2/tau
+///     w = w - eta (M/c1 / (sqrt(max(v, b2 m^2)/c2) + eps))
 ///
-/// tau = 1 is AdamW.
+/// With the largest of v and AdamS's: a code can deliver s = 0, and then v has forgotten the
+/// gradients that m remembers, so that M over its root would be as large as it likes. tau = 1 is
+/// AdamW.
 KOKKOS_INLINE_FUNCTION void catch_up_stored_element(const ElementNumbers& n, const Powers& power,
                                                     float b2tau, float tau, float sum, float& w,
                                                     float& m, float& v) {
@@ -61,7 +64,8 @@ KOKKOS_INLINE_FUNCTION void catch_up_stored_element(const ElementNumbers& n, con
     const float mean = s / tau;
     const float moved = power.q * m + mean * (tau - power.q);
     v = b2tau * v + (1.f - b2tau) * ((s * s) / tau);
-    w = step_element(n, w, moved, v);
+    const float least = n.b2 * (m * m);
+    w = step_element(n, w, moved, v > least ? v : least);
     m = power.p * m + (1.f - power.p) * mean;
 }
 
