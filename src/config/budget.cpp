@@ -23,10 +23,16 @@ constexpr std::array sparse_rows{Measured{0.3, 0.015}, Measured{0.1, 0.021}, Mea
                                  Measured{0.03, 0.029}};
 /// All elements, AdamS: bits both ways, dearest first.
 constexpr std::array dense_rows{
-    BudgetSetting{1, 32, 32, 8, 1, 0},
-    BudgetSetting{1, 4, 4, 1.0625, 1, 0.000},
-    BudgetSetting{1, 2, 2, 0.5625, 1, 0.011},
-    BudgetSetting{1, 2, 1, 0.4375, 1, 0.024},
+    BudgetSetting{.value_bits = 32, .delta_bits = 32, .bytes = 8, .over_adams = 0},
+    BudgetSetting{.value_bits = 4, .delta_bits = 4, .bytes = 1.0625, .over_adams = 0.000},
+    BudgetSetting{.value_bits = 2, .delta_bits = 2, .bytes = 0.5625, .over_adams = 0.011},
+    BudgetSetting{.value_bits = 2, .delta_bits = 1, .bytes = 0.4375, .over_adams = 0.024},
+};
+/// scape.second_moment = "stored", at AdamW's learning rate: 4 bits both ways, the density falls
+/// over half the run.
+constexpr std::array stored_rows{
+    BudgetSetting{0.1, 0.5, 4, 4, 0.376, 0.1, -0.003},
+    BudgetSetting{0.01, 0.5, 4, 4, 0.17, 0.01, 0.008},
 };
 
 constexpr double coded = 1.0625;  // bytes of an element in 4 bits both ways, with its scales
@@ -50,12 +56,16 @@ double density_for(double bytes) {
 using Decided = std::pair<const char*, Value>;
 std::vector<Decided> decided(const BudgetSetting& s, const RunConfig& config) {
     std::vector<Decided> all;
-    all.reserve(4);
+    all.reserve(5);
     all.emplace_back("exchange.value_bits", s.value_bits);
     all.emplace_back("exchange.delta_bits", s.delta_bits);
     if (config.optimizer.kind != OptimizerKind::scape) return all;
     all.emplace_back("sparsity.density", s.density);
-    all.emplace_back("sparsity.density_start", s.density);
+    all.emplace_back("sparsity.density_start", s.falling > 0 ? 1.0 : s.density);
+    const auto steps = static_cast<double>(config.train.steps);
+    if (s.falling > 0)
+        all.emplace_back("sparsity.warmup_steps",
+                         static_cast<Index>(std::llround(s.falling * steps)));
     return all;
 }
 
@@ -66,7 +76,10 @@ const Key& key_of(const char* name) {
 }
 
 /// A mask that costs that much, in 4 bits.
-BudgetSetting sparse_setting(double budget) {
+BudgetSetting sparse_setting(double budget, SecondMoment second_moment) {
+    if (second_moment == SecondMoment::stored)
+        for (const BudgetSetting& s : stored_rows)
+            if (s.bytes <= budget) return s;
     BudgetSetting s;
     s.value_bits = s.delta_bits = 4;
     // Three digits, downwards: it is read by people.
@@ -88,7 +101,8 @@ std::optional<BudgetSetting> budget_setting(const RunConfig& config) {
     const double budget = config.exchange.bytes_per_param;
     if (budget <= 0) return {};
     std::optional<BudgetSetting> sparse;
-    if (config.optimizer.kind == OptimizerKind::scape) sparse = sparse_setting(budget);
+    if (config.optimizer.kind == OptimizerKind::scape)
+        sparse = sparse_setting(budget, config.scape.second_moment);
     for (const BudgetSetting& s : dense_rows) {
         if (s.value_bits == 32 && config.exchange.error != ErrorKind::full) continue;
         if (s.bytes <= budget && (!sparse || s.over_adams <= sparse->over_adams)) return s;
@@ -110,7 +124,7 @@ void apply_budget(LoadedDeck& deck) {
     // The density only falls: of the two, the one that is not set by hand follows.
     SparsitySection& s = deck.config.sparsity;
     if (!by_hand("sparsity.density_start")) {
-        s.density_start = s.density;
+        s.density_start = std::max(s.density_start, s.density);
     } else if (!by_hand("sparsity.density")) {
         s.density = std::min(s.density, s.density_start);
     }
@@ -129,9 +143,8 @@ std::string describe_budget(const RunConfig& config) {
     const bool within = setting->measured_density <= setting->density;
     return fmt::format(
         "budget          {} bytes per parameter and step: {}\n"
-        "                {:.3g} bytes where tensors are large; measured with AdamS at density "
-        "{:g}: "
-        "{:+.3f} nats over fp32{}\n{}",
+        "                {:.3g} bytes where tensors are large; measured at density {:g}: {:+.3f} "
+        "over dense AdamS{}\n{}",
         config.exchange.bytes_per_param, text, setting->bytes, setting->measured_density,
         setting->over_adams, within ? "" : ", the lowest that was",
         by_hand.empty() ? "" : fmt::format("                by hand: {}\n", by_hand));

@@ -37,6 +37,22 @@ TEST_CASE("a budget sets density and bits of scape, and spends what it may") {
     }
 }
 
+TEST_CASE("with a stored second moment the density falls over half the run") {
+    const std::string stored = "[scape]\nsecond_moment = \"stored\"\n[train]\nsteps = 600\n";
+    const auto density = [&](const std::string& budget) {
+        const RunConfig c = with("scape", "bytes_per_param = " + budget, stored);
+        CHECK(refused(resolved_deck(c)) == nothing);
+        CHECK(parse_run_config(resolved_deck(c), "d") == c);
+        CHECK(c.exchange.value_bits == 4);
+        CHECK(c.exchange.delta_bits == 4);
+        CHECK((c.sparsity.warmup_steps == 300) == (c.sparsity.density_start == 1.0));
+        return c.sparsity.density;
+    };
+    CHECK(density("0.5") == 0.1);
+    CHECK(density("0.2") == 0.01);
+    CHECK(density("0.1") < 0.05);  // below what was measured with it
+}
+
 TEST_CASE("a budget sets the bits of dense optimizers, down to what they can") {
     for (const std::string kind : {"adamw", "adams", "sgd"}) {
         const auto bits = [&](const std::string& budget) {

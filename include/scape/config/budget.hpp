@@ -11,7 +11,8 @@
 namespace scape::config {
 
 struct BudgetSetting {
-    double density = 1;  ///< from the first step on
+    double density = 1;
+    double falling = 0;  ///< share of the run over which it falls to that from 1; 0: at once
     Index value_bits = 32;
     Index delta_bits = 32;
     double bytes = 0;  ///< per parameter and step, for tensors that are large
