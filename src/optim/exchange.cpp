@@ -57,12 +57,6 @@ Index pool_bytes(const Sharding& sharding, const Needs& needs, int buffers) {
     return needs.message * std::min(buffers, sharding.buckets());
 }
 
-MaskPlan plan_of_everything(const FlatLayout& layout, const Sharding& sharding) {
-    MaskPlan plan(layout, sharding, {});
-    plan.set(1);
-    return plan;
-}
-
 }  // namespace
 
 Exchange::Exchange(comm::Communicator& communicator, const FlatLayout& layout,

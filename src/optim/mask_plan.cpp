@@ -162,4 +162,10 @@ MaskPlan::Bytes MaskPlan::bytes_sent(const kernels::ValueCode& values,
     return {sent(all.gradients), sent(all.weights), sent(all.masks)};
 }
 
+MaskPlan plan_of_everything(const FlatLayout& layout, const Sharding& sharding) {
+    MaskPlan plan(layout, sharding, {});
+    plan.set(1);
+    return plan;
+}
+
 }  // namespace scape::optim

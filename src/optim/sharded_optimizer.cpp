@@ -23,13 +23,6 @@ bool is_scape(const RunConfig& config) {
     return config.optimizer.kind == config::OptimizerKind::scape;
 }
 
-MaskPlan plan_of_everything(const RunConfig& config, const FlatLayout& layout,
-                            const Sharding& sharding) {
-    MaskPlan plan(layout, sharding, config.sparsity);
-    plan.set(1);
-    return plan;
-}
-
 }  // namespace
 
 Index bucket_bytes(const RunConfig& config) {
@@ -54,7 +47,7 @@ OptimizerMemory optimizer_memory(const RunConfig& config, const FlatLayout& layo
     const config::Elements elements = config.exchange.elements;
     const bool baseline = elements != config::Elements::automatic;
     const Exchange::Options options = exchange_options(config);
-    const MaskPlan everything = plan_of_everything(config, layout, sharding);
+    const MaskPlan everything = plan_of_everything(layout, sharding);
     const Index shard_bytes = sharding.shard_extent() * static_cast<Index>(sizeof(float));
     OptimizerMemory m;
     m.state = is_scape(config) ? scape_state_bytes(config, sharding)
@@ -87,7 +80,7 @@ ShardedOptimizer::ShardedOptimizer(const RunConfig& config, comm::Communicator& 
         feedback_ = std::make_unique<ErrorFeedback>(config.error_feedback, sharding, rank);
     if (config::has_loco(config))
         loco_ = std::make_unique<Loco>(config.loco, options.values,
-                                       plan_of_everything(config, layout, sharding), rank);
+                                       plan_of_everything(layout, sharding), rank);
     if (is_scape(config)) {
         auto masks = std::make_unique<Masks>(
             comm, layout, sharding, config.sparsity, options.largest_density,

@@ -104,4 +104,7 @@ class MaskPlan {
     std::vector<Index> bucket_code_;  // (buckets + 1)
 };
 
+/// The plan of all elements, density 1.
+MaskPlan plan_of_everything(const FlatLayout& layout, const Sharding& sharding);
+
 }  // namespace scape::optim
