@@ -43,6 +43,7 @@ class Mpi : public Communicator {
         if (found != 0) largest_tag_ = *upper;
     }
     ~Mpi() override {
+        const MpiTurn turn;
         int finalized = 0;
         if (MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0)
             MPI_Comm_free(&shared_->comm);
@@ -64,6 +65,7 @@ class Mpi : public Communicator {
     void barrier() override { SCAPE_MPI_CHECK(MPI_Barrier(shared_->comm)); }
     [[noreturn]] void abort(int exit_code) override {
         std::fflush(nullptr);
+        const MpiTurn turn;
         MPI_Abort(shared_->comm, exit_code);
         std::_Exit(exit_code);
     }
@@ -140,6 +142,7 @@ Pending Mpi::all_to_all(const Exec& ready, Bytes send, Bytes received) {
     receive_from_all(*transfer, piece,
                      [&](int peer) { return in + (peer < rank() ? peer : peer - 1) * piece; });
     send_to_all(*transfer, piece, [&](int peer) { return out + peer * piece; });
+    transfer->begun();
     return Pending(std::move(transfer));
 }
 
@@ -161,6 +164,7 @@ Pending Mpi::all_gather(const Exec& ready, Bytes buffer) {
     fence(ready, "scape::comm::all_gather");
     receive_from_all(*transfer, piece, [&](int peer) { return data + peer * piece; });
     send_to_all(*transfer, piece, [&](int) { return data + mine; });
+    transfer->begun();
     return Pending(std::move(transfer));
 }
 
@@ -187,6 +191,7 @@ Pending Mpi::broadcast(const Exec& ready, Bytes buffer, int root) {
     } else {
         transfer->receive(data, buffer.size, root);
     }
+    transfer->begun();
     return Pending(std::move(transfer));
 }
 
@@ -200,6 +205,7 @@ Pending Mpi::all_gather_host(const std::vector<double>& mine, std::vector<double
     receive_from_all(*transfer, bytes,
                      [&](int peer) { return reinterpret_cast<char*>(all.data() + n * peer); });
     send_to_all(*transfer, bytes, [&](int) { return reinterpret_cast<const char*>(kept.data()); });
+    transfer->begun();
     return Pending(std::move(transfer));
 }
 

@@ -39,6 +39,10 @@ Staging MpiShared::take_staging(Index bytes) {
 }
 
 MpiTransfer::~MpiTransfer() {
+    {
+        const MpiTurn turn;
+        shared_->progress.remove(*this);
+    }
     if (!done_) abandon();
     for (Staging& s : staging_) shared_->free_staging.push_back(s);
 }
@@ -90,25 +94,45 @@ void MpiTransfer::complain(int code) const {
     check_mpi(code, "MPI_Waitall(messages of one collective)", __FILE__, __LINE__);
 }
 
-bool MpiTransfer::test() {
-    if (done_) return true;
+void MpiTransfer::test_all() {
     statuses_.resize(requests_.size());
     int flag = 0;
     const int code =
         MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &flag, statuses_.data());
     if (code != MPI_SUCCESS) complain(code);
     done_ = flag != 0;
+}
+
+bool MpiTransfer::advance() noexcept {
+    try {
+        test_all();
+    } catch (...) {
+        error_ = std::current_exception();
+    }
+    return done_ || error_ != nullptr;
+}
+
+bool MpiTransfer::test() {
+    const MpiTurn turn;
+    if (error_) std::rethrow_exception(error_);
+    if (!done_) test_all();
     return done_;
 }
 
+void MpiTransfer::finish() {
+    const MpiTurn turn;
+    shared_->progress.remove(*this);
+    if (error_) std::rethrow_exception(error_);
+    if (done_) return;
+    statuses_.resize(requests_.size());
+    const int code =
+        MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), statuses_.data());
+    if (code != MPI_SUCCESS) complain(code);
+    done_ = true;
+}
+
 void MpiTransfer::wait(const Exec& exec) {
-    if (!done_) {
-        statuses_.resize(requests_.size());
-        const int code =
-            MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), statuses_.data());
-        if (code != MPI_SUCCESS) complain(code);
-        done_ = true;
-    }
+    finish();
     for (const CopyOut& c : copies_out_) {
         Kokkos::deep_copy(exec, DeviceBytes(c.device, c.bytes),
                           StagedBytes(const_cast<char*>(c.host), c.bytes));
@@ -126,10 +150,12 @@ void MpiTransfer::abandon() {
     const Timer timer;
     int all = 0;
     do {
+        const MpiTurn turn;
         if (MPI_Testall(n, requests_.data(), &all, MPI_STATUSES_IGNORE) != MPI_SUCCESS) break;
         if (all == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     } while (all == 0 && timer.seconds() < patience);
     patience = std::max(0.0, patience - timer.seconds());
+    const MpiTurn turn;
     for (int i = 0; i < n && all == 0; ++i) {
         if (requests_[i] == MPI_REQUEST_NULL) continue;
         int ended = 0;

@@ -1,8 +1,11 @@
 #pragma once
 // A set of nonblocking point-to-point messages that make up one collective.
 
+#include "mpi_progress.hpp"
+
 #include <scape/comm/mpi_native.hpp>
 
+#include <exception>
 #include <vector>
 
 namespace scape::comm {
@@ -23,6 +26,8 @@ struct MpiShared {
     int size = 1;
     std::vector<Staging>
         free_staging;  // used again, so that steps after the first allocate nothing
+
+    MpiProgress progress;  // last: its thread ends before the rest does
 
     Staging take_staging(Index bytes);
 };
@@ -48,6 +53,12 @@ class MpiTransfer : public Pending::Work {
     void receive(char* data, Index bytes, int from);
     void send(const char* data, Index bytes, int to);
 
+    // All messages are posted: they move on while the program computes.
+    void begun() { shared_->progress.add(*this); }
+    // One look at them, in the caller's turn; true when nothing is left to be done. An error is
+    // kept for test() and wait().
+    bool advance() noexcept;
+
     bool test() override;
     void wait(const Exec& exec) override;
 
@@ -57,12 +68,15 @@ class MpiTransfer : public Pending::Work {
         const char* host;
         Index bytes;
     };
+    void test_all();
+    void finish();
     void complain(int code) const;
     void abandon();
 
     std::shared_ptr<MpiShared> shared_;
     int tag_;
-    bool done_ = false;
+    bool done_ = false;         // like requests_, only looked at in turn once they have begun
+    std::exception_ptr error_;  // met by advance()
     std::vector<MPI_Request> requests_;
     std::vector<MPI_Status> statuses_;
     std::size_t receives_ = 0;  // they come first in requests_

@@ -25,6 +25,14 @@ void refuse_split_world(int size) {
             tasks));
 }
 
+// Open MPI over TCP writes a large message into the socket as a whole, so that whatever begins
+// after it, handshakes too, queues behind it, and the link idles in between. In fragments messages
+// take turns: an eighth less time for a dense step at 1 Gbit/s (tools/netlab). Nobody else reads
+// it.
+void prefer_fragments_over_tcp() {
+    setenv("OMPI_MCA_btl_tcp_flags", "1", 0);
+}
+
 class World : public MpiWorld {
    public:
     World(int* argc, char*** argv) {
@@ -33,7 +41,8 @@ class World : public MpiWorld {
         SCAPE_MPI_CHECK(MPI_Initialized(&initialized));
         mine_ = initialized == 0;
         if (mine_) {
-            SCAPE_MPI_CHECK(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level));
+            prefer_fragments_over_tcp();
+            SCAPE_MPI_CHECK(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &level));
         } else {
             SCAPE_MPI_CHECK(MPI_Query_thread(&level));
         }

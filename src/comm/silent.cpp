@@ -19,6 +19,7 @@ class Silent : public Communicator {
     int rank() const override { return rank_; }
     int size() const override { return size_; }
     std::string name() const override { return "silent"; }
+    bool silent() const override { return true; }
 
     Pending all_to_all(const Exec& ready, Bytes send, Bytes received) override {
         const Index piece = piece_of(send);

@@ -58,11 +58,20 @@ void Exchange::gather_parameters(const Exec& exec, int bucket) {
     if (comm_.size() > 1) g.pending = comm_.all_gather(exec, bucket_of(parameters_, bucket));
 }
 
+/// Copies of the own part would be read with the others' layout, codes as scales: zeros are finite.
+void Exchange::clear_parts_of_others(const Exec& exec, Span<unsigned char> message) const {
+    const Index part = static_cast<Index>(message.extent(0)) / comm_.size();
+    const Index mine = comm_.rank() * part;
+    for (const Range r : {Range{0, mine}, Range{mine + part, comm_.size() * part}})
+        Kokkos::deep_copy(exec, slice(message, r.begin, r.end), static_cast<unsigned char>(0));
+}
+
 void Exchange::finish_gather(const Exec& exec, int bucket) {
     Gather& g = gathering_[static_cast<std::size_t>(bucket)];
     wait(exec, g.pending);
     if (g.message.extent(0) > 0) {
         const Region region("scape::optim::unpack");
+        if (comm_.silent()) clear_parts_of_others(exec, g.message);
         const Span<float> replica = bucket_of(parameters_, bucket);
         Span<const Position> positions;
         if (!all_back()) positions = elements_->positions(exec, bucket);

@@ -6,9 +6,11 @@
 #include <scape/comm/mpi.hpp>
 #include <scape/comm/mpi_native.hpp>
 
+#include <chrono>
 #include <cstdlib>
 #include <new>
 #include <stdexcept>
+#include <thread>
 
 using namespace scape;
 using namespace scape::comm;
@@ -112,6 +114,42 @@ TEST_CASE("an error on one rank does not hang in the transfers it leaves behind"
         CHECK(timer.seconds() < 3);
     }
     world->barrier();
+}
+
+// Rank 0 begins and then does something else for a while. What the others need of it (large
+// messages end only when their receiver takes part) must not have to wait for its next call.
+TEST_CASE("messages move on while a rank computes") {
+    int level = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&level);
+    if (level < MPI_THREAD_SERIALIZED) return;
+    const auto comm = make_mpi(MPI_COMM_WORLD);
+    const Index p = comm->size();
+    const Index piece = 1 << 20;
+    const Vec<float> send("scape::test::send", p * piece);
+    const Vec<float> received("scape::test::received", (p - 1) * piece);
+    Kokkos::deep_copy(send, static_cast<float>(comm->rank()));
+    comm->barrier();
+    const Timer timer;
+    Pending pending = comm->all_to_all(Exec(), send, received);
+    const std::chrono::milliseconds busy(1500);
+    if (comm->rank() == 0) std::this_thread::sleep_for(busy);
+    pending.wait(Exec());
+    if (comm->rank() != 0) CHECK(timer.seconds() < 1.0);
+    for (int i = 0; i < p - 1; ++i)
+        CHECK(received(i * piece) == static_cast<float>(i < comm->rank() ? i : i + 1));
+    comm->barrier();
+}
+
+TEST_CASE("a transfer that nobody waits for any more is done before it ends") {
+    const auto comm = make_mpi(MPI_COMM_WORLD);
+    for (int i = 0; i < 20; ++i) {
+        const Vec<float> buffer("scape::test::buffer", comm->size() * 100000);
+        const Pending dropped = comm->all_gather(Exec(), buffer);
+        Pending tested = comm->broadcast(Exec(), buffer, i % comm->size());
+        while (!tested.test()) {
+        }
+    }
+    comm->barrier();
 }
 
 //  world ranks  0 1 2 3     even: 0 2 -> 0 1     odd: 1 3 -> 0 1

@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
     int rank = 0;
 #ifdef SCAPE_TEST_MPI
     int provided = 0;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 #endif
     Kokkos::initialize(argc, argv);

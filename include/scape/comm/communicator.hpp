@@ -69,6 +69,9 @@ class Communicator {
     virtual int rank() const = 0;
     virtual int size() const = 0;
     virtual std::string name() const = 0;  ///< "self", "mpi", ... for logs
+    /// True where the other ranks are only made up, to time what this one does: what arrives is then
+    /// as long as what they would send, but a copy of the own (see make_silent).
+    virtual bool silent() const { return false; }
 
     /// send: P equal pieces, piece j goes to rank j. received: P-1 pieces, those of the other
     /// ranks in rank order (rank j's at j, or j-1 above the caller). The own piece stays in `send`.

@@ -17,6 +17,7 @@ class CountingCommunicator : public Communicator {
     int rank() const override { return inner_.rank(); }
     int size() const override { return inner_.size(); }
     std::string name() const override { return inner_.name(); }
+    bool silent() const override { return inner_.silent(); }
     Pending all_to_all(const Exec& ready, Bytes send, Bytes received) override;
     Pending all_gather(const Exec& ready, Bytes buffer) override;
     Pending broadcast(const Exec& ready, Bytes buffer, int root) override;

@@ -19,9 +19,10 @@ class MpiWorld {
     virtual std::string library() const = 0;  ///< name and version of the MPI library
 };
 
-/// Initialises MPI with MPI_THREAD_FUNNELED. Throws user_error: usage, if this build has no MPI or
-/// the launcher started several ranks that do not find each other; fault, if the library offers
-/// fewer threads.
+/// Initialises MPI with MPI_THREAD_SERIALIZED, so that a thread can move messages on while the
+/// program computes; with MPI_THREAD_FUNNELED they move only in calls. Throws user_error: usage, if
+/// this build has no MPI or the launcher started several ranks that do not find each other; fault,
+/// if the library offers fewer threads than FUNNELED.
 std::unique_ptr<MpiWorld> make_mpi_world(int* argc, char*** argv);
 
 /// False if this build has no MPI.

@@ -6,6 +6,8 @@
 
 #include <mpi.h>
 
+#include <mutex>
+
 namespace scape::comm {
 
 struct MpiOptions {
@@ -17,6 +19,18 @@ struct MpiOptions {
     double patience_seconds = 5;
 };
 
+/// Whoever holds one may call MPI: one thread of the process at a time (MPI_THREAD_SERIALIZED),
+/// because a thread of the back end does so too while transfers are under way.
+class MpiTurn {
+   public:
+    MpiTurn() : lock_(mutex()) {}
+    std::unique_lock<std::mutex>& lock() { return lock_; }
+
+   private:
+    static std::mutex& mutex();
+    std::unique_lock<std::mutex> lock_;
+};
+
 /// Works on a duplicate of `parent`, which must outlive MPI's use of it. Call collectively.
 std::unique_ptr<Communicator> make_mpi(MPI_Comm parent, const MpiOptions& options = {});
 
@@ -25,5 +39,7 @@ void check_mpi(int code, const char* call, const char* file, int line);
 
 }  // namespace scape::comm
 
-/// Every MPI call goes through this: its return code is looked at.
-#define SCAPE_MPI_CHECK(call) ::scape::comm::check_mpi((call), #call, __FILE__, __LINE__)
+/// Every MPI call goes through this: in the caller's turn, and its return code is looked at.
+#define SCAPE_MPI_CHECK(call)                                                              \
+    ::scape::comm::check_mpi((static_cast<void>(::scape::comm::MpiTurn()), (call)), #call, \
+                             __FILE__, __LINE__)

@@ -160,6 +160,7 @@ class Exchange {
     void sum(const Exec& exec, const Reduction& message, const Arrived& arrived);
     void finish_oldest(const Exec& exec);
     void finish_gather(const Exec& exec, int bucket);
+    void clear_parts_of_others(const Exec& exec, Span<unsigned char> message) const;
     void wait(const Exec& exec, comm::Pending& pending);
 
     comm::Communicator& comm_;

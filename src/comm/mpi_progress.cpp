@@ -1,0 +1,69 @@
+#include "mpi_transfer.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+
+namespace scape::comm {
+
+namespace {
+
+// Long enough that a core that computes does not notice, short enough that what the kernel's
+// socket buffers hold (megabytes) lasts at 100 Gbit/s.
+constexpr std::chrono::microseconds between_looks(200);
+
+bool another_thread_may_call() {
+    int level = MPI_THREAD_SINGLE;
+    return MPI_Query_thread(&level) == MPI_SUCCESS && level >= MPI_THREAD_SERIALIZED;
+}
+
+}  // namespace
+
+std::mutex& MpiTurn::mutex() {
+    static std::mutex one;
+    return one;
+}
+
+MpiProgress::~MpiProgress() {
+    if (!thread_.joinable()) return;
+    {
+        const MpiTurn turn;
+        ending_ = true;
+    }
+    begun_.notify_one();
+    thread_.join();
+}
+
+void MpiProgress::add(MpiTransfer& transfer) {
+    const MpiTurn turn;
+    if (!thread_.joinable()) {
+        if (!another_thread_may_call()) return;
+        // Signals are for the thread that runs the program.
+        sigset_t all;
+        sigset_t before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        thread_ = std::thread([this] { run(); });
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+    under_way_.push_back(&transfer);
+    begun_.notify_one();
+}
+
+void MpiProgress::remove(MpiTransfer& transfer) {
+    std::erase(under_way_, &transfer);
+}
+
+void MpiProgress::run() {
+    for (;;) {
+        {
+            MpiTurn turn;
+            begun_.wait(turn.lock(), [this] { return ending_ || !under_way_.empty(); });
+            if (ending_) return;
+            std::erase_if(under_way_, [](MpiTransfer* t) { return t->advance(); });
+        }
+        std::this_thread::sleep_for(between_looks);
+    }
+}
+
+}  // namespace scape::comm
