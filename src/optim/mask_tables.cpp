@@ -3,6 +3,7 @@
 #include <scape/optim/mask_tables.hpp>
 
 #include <algorithm>
+#include <vector>
 
 namespace scape::optim {
 
@@ -29,18 +30,22 @@ MaskSizes mask_sizes(MaskPlan& plan, double largest_density) {
     sizes.rows = static_cast<Index>(plan.segments().size());
     for (const Segment& s : plan.segments())
         sizes.largest_segment = std::max(sizes.largest_segment, s.size);
+    std::vector<Index> rows_of_rank(static_cast<std::size_t>(ranks), 0);
     for (int b = 0; b < sharding.buckets(); ++b) {
         sizes.all_rows_in_bucket = std::max(sizes.all_rows_in_bucket, plan.rows(b).size());
-        for (int r = 0; r < ranks; ++r)
-            sizes.rows_in_bucket = std::max(sizes.rows_in_bucket, plan.rows(b, r).size());
+        for (int r = 0; r < ranks; ++r) {
+            const Index rows = plan.rows(b, r).size();
+            sizes.rows_in_bucket = std::max(sizes.rows_in_bucket, rows);
+            rows_of_rank[static_cast<std::size_t>(r)] += rows;
+        }
     }
     if (largest_density <= 0) return sizes;
     plan.set(largest_density);
     for (int b = 0; b < sharding.buckets(); ++b)
         sizes.positions = std::max(sizes.positions, ranks * plan.padded(b));
     // Rounding up in each slice can make a sparser mask's code longer by some bytes.
-    const Index slack = 16 * sizes.rows;
-    sizes.coded = slack * ranks +
+    const Index slack = 16 * *std::max_element(rows_of_rank.begin(), rows_of_rank.end());
+    sizes.coded = ranks * slack +
                   std::max(ranks * plan.code_bytes(), plan.code_range(sharding.buckets() - 1).end);
     plan.set(1);
     return sizes;
