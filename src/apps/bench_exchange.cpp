@@ -2,31 +2,23 @@
 #include "exchange_rig.hpp"
 #include "region_timer.hpp"
 #include "session.hpp"
+#include "timing.hpp"
 
 #include <scape/base/fence.hpp>
 #include <scape/base/profiling.hpp>
 #include <scape/config/keys.hpp>
 #include <scape/config/launcher.hpp>
 #include <scape/config/validate.hpp>
-#include <scape/kernels/loops.hpp>
 #include <scape/kernels/pack.hpp>
 #include <scape/train/step_cost.hpp>
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
-#include <functional>
-#include <numeric>
 
 namespace scape::apps {
 
 namespace {
-
-double median(std::vector<double> v) {
-    std::nth_element(v.begin(), v.begin() + static_cast<Index>(v.size() / 2), v.end());
-    return v[v.size() / 2];
-}
 
 /// One row of the table: kernels of a part of the step, and the memory that it must touch.
 struct Part {
@@ -129,35 +121,6 @@ double seconds_of_part(const RegionSeconds& times, const Part& part) {
             if (path == "scape::" + kernel || path.ends_with("/scape::" + kernel)) seconds += t;
     }
     return seconds;
-}
-
-double time_of(const Exec& exec, int repeats, const std::function<void()>& work) {
-    std::vector<double> seconds;
-    for (int i = 0; i < repeats + 1; ++i) {
-        const Timer timer;
-        work();
-        fence(exec, "scape::apps::time_of");
-        if (i > 0) seconds.push_back(timer.seconds());
-    }
-    return median(seconds);
-}
-
-void copy_by_kernel(const Exec& exec, Span<const float> from, Span<float> to) {
-    kernels::for_each(
-        exec, "scape::apps::copy", static_cast<Index>(to.extent(0)),
-        KOKKOS_LAMBDA(Index i) { to(i) = from(i); });
-}
-
-/// Bytes read and written per second when half of the gradients are copied onto the other half,
-/// by the library's copy or by a loop, whichever is faster here.
-double copy_rate(const Exec& exec, const ExchangeRig& rig, int repeats) {
-    const Span<float> all = rig.gradients();
-    const auto half = static_cast<Index>(all.extent(0) / 2);
-    const auto from = slice(all, 0, half);
-    const auto to = slice(all, half, 2 * half);
-    const double library = time_of(exec, repeats, [&] { Kokkos::deep_copy(exec, to, from); });
-    const double loop = time_of(exec, repeats, [&] { copy_by_kernel(exec, from, to); });
-    return 2 * 4 * static_cast<double>(half) / std::min(library, loop);
 }
 
 /// Options that would do nothing are refused, as keys of a deck are.
@@ -278,7 +241,10 @@ ExitCode bench_exchange(const BenchExchangeOptions& options, Arguments arguments
             timed.push_back(timer.take());
         }
         const std::vector<Part> parts = parts_of(rig, config);
-        const double copy = copy_rate(exec, rig, options.repeats);
+        const Span<float> all = rig.gradients();
+        const auto half = static_cast<Index>(all.extent(0) / 2);
+        const double copy =
+            copy_rate(exec, slice(all, 0, half), slice(all, half, 2 * half), options.repeats);
         const double step = median(seconds);
         const double two_passes = median(passes);
         const auto options_used = optim::exchange_options(config);

@@ -1,7 +1,9 @@
 #include "commands.hpp"
 #include "region_timer.hpp"
 #include "session.hpp"
+#include "timing.hpp"
 
+#include <scape/base/text_file.hpp>
 #include <scape/comm/counting.hpp>
 #include <scape/comm/silent.hpp>
 #include <scape/config/deck.hpp>
@@ -13,6 +15,7 @@
 #include <scape/train/trainer.hpp>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -51,14 +54,58 @@ void print_row(const std::string& name, double seconds, double step_seconds, dou
     fmt::print("\n");
 }
 
+/// Of forward or backward: what the exchange does inside is not the model's.
+double without_exchange(const RegionSeconds& t, const std::string& region) {
+    return seconds_of(t, region) - seconds_of(t, region + "/scape::exchange");
+}
+
+double seconds_in_calls(const train::StepRecord& record) {
+    double seconds = 0;
+    for (const comm::Traffic& t : record.traffic) seconds += t.seconds;
+    return seconds;
+}
+
+/// Medians of one rank's step. step = compute + local + calls, the latter partly waiting.
+struct Figures {
+    double step = 0;       // seconds
+    double compute = 0;    // forward and backward of the model
+    double local = 0;      // all else that the rank does by itself: exchange, optimizer, data
+    double wait = 0;       // blocked on the network
+    double calls = 0;      // in calls of the communicator; of a silent one: copying in its place
+    Index sent = 0;        // bytes, in a step
+    Index total_sent = 0;  // since the start
+    double peak_gflops = 0;
+};
+
+/// A file that `scape project --calibrate` and tools/netlab read.
+void write_json(const std::string& path, const config::RunConfig& config, int ranks,
+                bool communication, const Figures& f) {
+    const nlohmann::ordered_json figures{
+        {"kind", "step"},
+        {"ranks", ranks},
+        {"communication", communication},
+        {"step_ms", 1e3 * f.step},
+        {"compute_ms", 1e3 * f.compute},
+        {"local_ms", 1e3 * f.local},
+        {"wait_ms", 1e3 * f.wait},
+        {"calls_ms", 1e3 * f.calls},
+        {"sent_bytes", f.sent},
+        {"total_sent_bytes", f.total_sent},
+        {"peak_gflops", f.peak_gflops},
+        {"resolved_deck", config::resolved_deck(config)},
+    };
+    write_text_file(path, figures.dump(1) + "\n");
+}
+
 void print_table(const RegionSeconds& t, const Work& w, double step_seconds, double peak_gflops) {
     const auto row = [&](const std::string& name, const std::string& part, double flops = 0) {
         const double seconds = seconds_of(t, part);
         if (seconds > 0) print_row(name, seconds, step_seconds, flops, peak_gflops);
     };
-    row("forward", "scape::forward");
-    row("backward (with the loss)", "scape::backward");
-    row("exchange, not overlapped", "scape::exchange");
+    for (const auto& [name, region] :
+         {std::pair{"forward", "scape::forward"}, {"backward (with the loss)", "scape::backward"}})
+        print_row(name, without_exchange(t, region), step_seconds, 0, 0);
+    row("exchange, its waits included", "scape::exchange");
     row("update", "scape::update");
     fmt::print("of these, matrix products:\n");
     for (const auto& [what, region] :
@@ -116,7 +163,10 @@ ExitCode bench_step(const BenchStepOptions& options, Arguments arguments) {
                          : comm::make_silent(session.comm().rank(), session.comm().size());
         comm::CountingCommunicator comm(silent ? *silent : session.comm());  // from the start on
         data::Dataset dataset;
-        comm::together(comm, [&] { dataset = data::open_dataset(config); });
+        comm::together(comm, [&] {
+            if (session.lead() && !options.json.empty()) check_writable(options.json);
+            dataset = data::open_dataset(config);
+        });
         train::Trainer trainer(config, comm, dataset, session.exec());
         trainer.start_fresh();
 
@@ -131,15 +181,18 @@ ExitCode bench_step(const BenchStepOptions& options, Arguments arguments) {
             last = trainer.step(false);
             seconds.push_back(last.seconds);
             wait.push_back(last.wait_seconds + last.mask_wait_seconds);
-            in_calls.push_back(0);
-            for (const comm::Traffic& t : last.traffic) in_calls.back() += t.seconds;
+            in_calls.push_back(seconds_in_calls(last));
         }
         std::vector<RegionSeconds> parts;
+        std::vector<double> model_share;  // of what the rank does outside the communicator
         {
             RegionTimer timer;
             for (int i = 0; i < options.repeats; ++i) {
-                trainer.step(false);
+                const train::StepRecord record = trainer.step(false);
                 parts.push_back(timer.take());
+                const double model = without_exchange(parts.back(), "scape::forward") +
+                                     without_exchange(parts.back(), "scape::backward");
+                model_share.push_back(model / (record.seconds - seconds_in_calls(record)));
             }
         }
         constexpr double milliseconds = 500;
@@ -148,32 +201,38 @@ ExitCode bench_step(const BenchStepOptions& options, Arguments arguments) {
         session.comm().barrier();
         if (!session.lead()) return ExitCode::done;
 
-        const auto median = [](std::vector<double> v) {
-            std::nth_element(v.begin(), v.begin() + v.size() / 2, v.end());
-            return v[v.size() / 2];
-        };
-        const double step_seconds = median(seconds);
+        const RegionSeconds times = medians(parts);
+        Figures f;
+        f.step = median(seconds);
+        f.wait = median(wait);
+        f.calls = median(in_calls);
+        f.compute = median(model_share) * (f.step - f.calls);
+        f.local = f.step - f.calls - f.compute;
+        f.sent = last.bytes_sent();
+        for (const comm::Traffic& t : comm.traffic()) f.total_sent += t.bytes_sent;
+        f.peak_gflops = peak;
+        if (!options.json.empty())
+            write_json(options.json, config, comm.size(), options.communication, f);
         const train::StepCost cost = train::step_cost(config, comm.size());
         const double share_flops = cost.step_flops / comm.size();
         for (const std::string& note : session.machine_notes()) fmt::print("{}\n", note);
         fmt::print("{}\nrank 0 of {}; medians of {} repeats\n\n", train::describe(cost, config),
                    comm.size(), options.repeats);
-        print_row("step", step_seconds, step_seconds, share_flops, peak);
-        print_row("of it, blocked on the network", median(wait), step_seconds, 0, 0);
+        print_row("step", f.step, f.step, share_flops, peak);
+        print_row("of it, the model's work", f.compute, f.step, 0, 0);
+        print_row("of it, other local work", f.local, f.step, 0, 0);
+        print_row("of it, blocked on the network", f.wait, f.step, 0, 0);
         print_row(options.communication ? "in calls of the network, all of them"
                                         : "of it, copying in place of a network",
-                  median(in_calls), step_seconds, 0, 0);
-        Index sent = 0;
-        for (const comm::Traffic& t : comm.traffic()) sent += t.bytes_sent;
-        fmt::print("sent by this rank: {} bytes in a step, {} bytes since the start\n",
-                   last.bytes_sent(), sent);
+                  f.calls, f.step, 0, 0);
+        fmt::print("sent by this rank: {} bytes in a step, {} bytes since the start\n", f.sent,
+                   f.total_sent);
         if (last.skipped) fmt::print("WARNING: the last step was skipped, it was not finite\n");
         fmt::print(
             "{:<34}{:>9.1f} ms {:>6.1f} %   (all its FLOPs at the measured peak of {:.0f} "
             "GFLOP/s)\n",
-            "matrix products alone", 1e-6 * share_flops / peak,
-            1e-7 * share_flops / peak / step_seconds, peak);
-        const RegionSeconds times = medians(parts);
+            "matrix products alone", 1e-6 * share_flops / peak, 1e-7 * share_flops / peak / f.step,
+            peak);
         print_table(times, work_of_step(config, comm.size()), seconds_of(times, "scape::step"),
                     peak);
         return ExitCode::done;

@@ -52,7 +52,8 @@ struct BenchStepOptions {
     std::vector<std::string> overrides;
     int repeats = 5;
     bool communication = true;
-    int ranks = 0;  // without communication and without a launcher: as rank 0 of that many
+    int ranks = 0;     // without communication and without a launcher: as rank 0 of that many
+    std::string json;  // file for the figures; empty: none
 };
 ExitCode bench_step(const BenchStepOptions& options, Arguments arguments);
 
@@ -74,5 +75,26 @@ struct BenchExchangeOptions {
     int repeats = 5;
 };
 ExitCode bench_exchange(const BenchExchangeOptions& options, Arguments arguments);
+
+struct BenchCommOptions {
+    std::string write;    // machine file; empty: only the table
+    std::string name;     // of the machine in it
+    double max_mb = 64;   // largest buffer of a collective
+    double seconds = 60;  // for all of it, about
+    config::CommBackend backend = config::CommBackend::automatic;
+};
+ExitCode bench_comm(const BenchCommOptions& options, Arguments arguments);
+
+struct ProjectOptions {
+    std::string deck;
+    std::vector<std::string> overrides;
+    std::string machine;                 // file
+    std::vector<int> gpus;               // numbers of ranks
+    std::vector<double> bandwidths;      // GB/s, in place of the machine's; empty: the machine's
+    std::vector<std::string> calibrate;  // files of `bench step --json`
+    bool compare = false;                // all methods beside the deck's own
+    std::string json;                    // file for the figures; empty: none
+};
+ExitCode project(const ProjectOptions& options);
 
 }  // namespace scape::apps

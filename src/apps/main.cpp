@@ -118,6 +118,46 @@ void add_exchange_options(CLI::App& app, BenchExchangeOptions& o) {
         ->check(CLI::PositiveNumber);
 }
 
+void add_comm_options(CLI::App& app, BenchCommOptions& o) {
+    app.add_option("--write", o.write, "Machine file to write, e.g. mycluster.toml");
+    app.add_option("--name", o.name, "Of the machine, in that file");
+    app.add_option("--max-mb", o.max_mb, "Largest buffer of a collective")
+        ->capture_default_str()
+        ->check(CLI::Range(0.1, 16000.0));
+    app.add_option("--seconds", o.seconds, "About how long all of it may take")
+        ->capture_default_str()
+        ->check(CLI::Range(1.0, 86400.0));
+    using config::CommBackend;
+    add_choice(app, "--backend", o.backend, "auto, mpi or self",
+               Choices<CommBackend>{{"auto", CommBackend::automatic},
+                                    {"mpi", CommBackend::mpi},
+                                    {"self", CommBackend::self}});
+}
+
+void add_project_options(CLI::App& app, ProjectOptions& o) {
+    app.add_option("deck", o.deck, "Deck (TOML), see inputs/")->required();
+    app.add_option("overrides", o.overrides, "section.key=value, over the deck's");
+    app.add_option("--machine", o.machine, "Machine file, see inputs/machines/")->required();
+    app.add_option("--gpus,--ranks", o.gpus, "Numbers of ranks (one per GPU), e.g. 4,8,16")
+        ->required()
+        ->delimiter(',')
+        ->allow_extra_args(false)  // overrides may follow
+        ->check(CLI::Range(1, 1 << 20));
+    app.add_option("--bandwidths", o.bandwidths,
+                   "GB/s of each rank in place of the machine's, e.g. 0.1,1,10")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->check(CLI::Range(1e-6, 1e6));
+    app.add_option("--calibrate", o.calibrate,
+                   "Measured steps (files of `scape bench step --json`) that set the machine's "
+                   "efficiency and local work; once for each file")
+        ->allow_extra_args(false);
+    app.add_flag("--compare", o.compare,
+                 "Also AdamW, AdamS, LoCo and SCAPE at several densities and bits, and which of "
+                 "them wins at which bandwidth");
+    app.add_option("--json", o.json, "Also write the figures to this file, for tools/plot");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -200,7 +240,15 @@ int main(int argc, char** argv) {
     sub->add_option("--ranks", bench_options.ranks,
                     "With --communication off and no launcher: the work of rank 0 of that many")
         ->check(CLI::PositiveNumber);
+    sub->add_option("--json", bench_options.json, "Also write the figures to this file");
     sub->callback([&] { command = [&] { return bench_step(bench_options, {argc, argv}); }; });
+
+    BenchCommOptions comm_options;
+    sub = bench->add_subcommand("comm",
+                                "Time the collectives that a step uses, over message sizes, and "
+                                "write the machine file that `scape project` reads");
+    add_comm_options(*sub, comm_options);
+    sub->callback([&] { command = [&] { return bench_comm(comm_options, {argc, argv}); }; });
 
     BenchExchangeOptions exchange_options;
     sub = bench->add_subcommand("exchange",
@@ -210,6 +258,12 @@ int main(int argc, char** argv) {
     sub->callback([&] {
         command = [&] { return bench_exchange(exchange_options, {argc, argv}); };
     });
+
+    ProjectOptions project_options;
+    sub = app.add_subcommand("project",
+                             "Predict the time of a deck's step on a machine, on many ranks");
+    add_project_options(*sub, project_options);
+    sub->callback([&] { command = [&] { return project(project_options); }; });
 
     try {
         app.parse(argc, argv);

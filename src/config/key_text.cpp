@@ -49,7 +49,7 @@ std::string bounds_text(const Bounds& b, bool integer) {
 
 }  // namespace
 
-std::string Key::allowed() const {
+std::string KeyRule::allowed() const {
     switch (type) {
         case Type::truth:
             return "true | false";
@@ -68,7 +68,7 @@ std::string Key::allowed() const {
     return "text in quotes";
 }
 
-std::string Key::problem(const Value& value) const {
+std::string KeyRule::problem(const Value& value) const {
     const auto later = [this](const std::string& text) {
         const auto is_it = [&](const auto& word) { return word.first == text; };
         const auto found = std::find_if(not_yet.begin(), not_yet.end(), is_it);
@@ -96,14 +96,18 @@ std::string Key::problem(const Value& value) const {
     return "";
 }
 
-std::vector<std::string> sections() {
+std::vector<std::string> sections(const Rules& rules) {
     std::vector<std::string> names;
-    for (const Key& key : keys()) {
-        if (names.empty() || names.back() != key.section) {
-            names.push_back(key.section);
+    for (const KeyRule* key : rules) {
+        if (!key->section.empty() && (names.empty() || names.back() != key->section)) {
+            names.push_back(key->section);
         }
     }
     return names;
+}
+
+std::vector<std::string> sections() {
+    return sections(rules_of(keys()));
 }
 
 const Key* find_key(const std::string& full_name) {
@@ -137,6 +141,10 @@ int edit_distance(const std::string& a, const std::string& b) {
 }
 
 std::string nearest_key(const std::string& full_name) {
+    return nearest_key(full_name, rules_of(keys()));
+}
+
+std::string nearest_key(const std::string& full_name, const Rules& rules) {
     const auto split = [](const std::string& text) {
         const std::size_t dot = text.find('.');
         return dot == std::string::npos ? std::pair<std::string, std::string>("", text)
@@ -145,13 +153,13 @@ std::string nearest_key(const std::string& full_name) {
     const auto [section, name] = split(full_name);
     std::string best;
     int best_distance = std::max<int>(3, static_cast<int>(name.size()) / 3 + 1);  // and not this
-    for (const Key& key : keys()) {
+    for (const KeyRule* key : rules) {
         // The right name in a wrong section is a slip like any other.
         const int d =
-            edit_distance(name, key.name) + std::min(edit_distance(section, key.section), 2);
+            edit_distance(name, key->name) + std::min(edit_distance(section, key->section), 2);
         if (d < best_distance) {
             best_distance = d;
-            best = key.full_name();
+            best = key->full_name();
         }
     }
     return best;

@@ -10,7 +10,7 @@ namespace {
 
 /// The value in a type that the key may have; nothing when the types do not fit. A whole number is
 /// a number; a number is not a whole number, even if it has no fraction.
-std::optional<Value> convert(const Key& key, const toml::node& node) {
+std::optional<Value> convert(const KeyRule& key, const toml::node& node) {
     switch (key.type) {
         case Type::truth:
             if (const auto* v = node.as_boolean()) {
@@ -80,32 +80,33 @@ std::string did_you_mean(const std::string& near) {
     return near.empty() ? "" : "; did you mean " + near + "?";
 }
 
-void take(LoadedDeck& deck, Problems& problems, const Key& key, const toml::node& node,
-          const Where& where) {
+std::optional<Value> checked(Problems& problems, const KeyRule& key, const toml::node& node,
+                             const Where& where) {
     const std::string seen = fmt::format("{} = {}", key.full_name(), shown(node));
     const auto value = convert(key, node);
     if (!value) {
         problems.add(where,
                      fmt::format("{} is {}; allowed: {}", seen, kind_of(node), key.allowed()));
-    } else if (const std::string problem = key.problem(*value); !problem.empty()) {
+        return std::nullopt;
+    }
+    if (const std::string problem = key.problem(*value); !problem.empty()) {
         const bool word = key.type == Type::word;
         std::string near = word ? nearest_word(std::get<std::string>(*value), key.words) : "";
         problems.add(where, fmt::format("{}: {}; allowed: {}{}", seen, problem, key.allowed(),
                                         did_you_mean(near.empty() ? "" : to_toml(near))));
-    } else {
-        key.set(deck.config, *value);
-        deck.places[key.full_name()] = where;
+        return std::nullopt;
     }
+    return value;
 }
 
-std::string unknown_key(const std::string& name) {
-    const std::string near = nearest_key(name);
+std::string unknown_key(const std::string& name, const Rules& rules) {
+    const std::string near = nearest_key(name, rules);
     std::string text = fmt::format("{}: unknown key{}", name, did_you_mean(near));
     const std::string section = name.substr(0, name.find('.'));
     std::vector<std::string> known;
-    for (const Key& key : keys()) {
-        if (key.section == section) {
-            known.push_back(key.name);
+    for (const KeyRule* key : rules) {
+        if (key->section == section) {
+            known.push_back(key->name);
         }
     }
     if (near.empty() && !known.empty()) {

@@ -1,25 +1,24 @@
 #pragma once
 /// @file
-/// One value, from the deck or from the command line, into the config.
+/// One value, from a TOML file or from the command line, checked.
 
 #include "problems.hpp"
 
-#include <scape/config/deck.hpp>
 #include <scape/config/keys.hpp>
 
 #include <toml++/toml.h>
 
+#include <optional>
 #include <string>
 
 namespace scape::config {
 
-/// Checks the value's type, range or word; puts it into the config and notes its place, or adds a
-/// problem.
-void take(LoadedDeck& deck, Problems& problems, const Key& key, const toml::node& node,
-          const Where& where);
+/// The value, if its type and its range or word are right; otherwise nothing, and a problem more.
+std::optional<Value> checked(Problems& problems, const KeyRule& key, const toml::node& node,
+                             const Where& where);
 
 /// What to say about a name ("model.layerz") that is no key.
-std::string unknown_key(const std::string& name);
+std::string unknown_key(const std::string& name, const Rules& rules);
 
 /// "a whole number", "a table": the type of a value, for a person.
 const char* kind_of(const toml::node& node);

@@ -53,7 +53,7 @@ Needs needs_of(MaskPlan plan, int rank, bool dense_owner, bool own_choice,
     return needs;
 }
 
-Index pool_bytes(const Sharding& sharding, const Needs& needs, int buffers) {
+Index pool_of(const Sharding& sharding, const Needs& needs, int buffers) {
     return needs.message * std::min(buffers, sharding.buckets());
 }
 
@@ -89,7 +89,7 @@ Exchange::Exchange(comm::Communicator& communicator, const FlatLayout& layout,
     }
     const Needs needs = needs_of(elements_ != nullptr ? elements_->plan() : everything_,
                                  comm_.rank(), dense_owner(), own_choice(), options);
-    pool_ = MessagePool(pool_bytes(sharding, needs, options.buffers));
+    pool_ = MessagePool(pool_of(sharding, needs, options.buffers));
     sums_ = Vec<float>("scape::optim::sums", static_cast<std::size_t>(needs.sums));
     if (deltas())
         master_ =
@@ -99,10 +99,16 @@ Exchange::Exchange(comm::Communicator& communicator, const FlatLayout& layout,
 Index Exchange::buffer_bytes(MaskPlan plan, int rank, bool dense_owner, bool own_choice,
                              const Options& options) {
     const Needs needs = needs_of(plan, rank, dense_owner, own_choice, options);
-    return pool_bytes(plan.sharding(), needs, options.buffers) +
+    return pool_of(plan.sharding(), needs, options.buffers) +
            needs.sums * static_cast<Index>(sizeof(float)) +
            MessageLayout::device_bytes(options.values, plan) +
            MessageLayout::device_bytes(options.deltas, plan);
+}
+
+Index Exchange::pool_bytes(MaskPlan plan, int rank, bool dense_owner, bool own_choice,
+                           const Options& options) {
+    const Needs needs = needs_of(plan, rank, dense_owner, own_choice, options);
+    return pool_of(plan.sharding(), needs, options.buffers);
 }
 
 Index Exchange::buffer_bytes() const {

@@ -1,6 +1,7 @@
 #include <scape/train/run.hpp>
 
 #include <scape/base/profiling.hpp>
+#include <scape/base/text_file.hpp>
 #include <scape/config/deck.hpp>
 #include <scape/config/validate.hpp>
 #include <scape/io/checkpoint.hpp>
@@ -9,10 +10,6 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 
 namespace scape::train {
@@ -42,17 +39,7 @@ void begin(Trainer& trainer, const config::RunConfig& config, const Start& start
 
 /// deck.resolved.toml, once the start has succeeded: a refused one leaves the old deck alone.
 void write_deck(const config::RunConfig& config) {
-    const std::string path = config.run.dir + "/deck.resolved.toml";
-    const std::string temporary = path + ".tmp";
-    std::ofstream out(temporary, std::ios::trunc);
-    out << config::resolved_deck(config);
-    out.close();
-    if (!out)
-        throw user_error(ExitCode::resources,
-                         fmt::format("cannot write '{}': {}. Choose another run.dir, or make room "
-                                     "or permission there.",
-                                     path, std::strerror(errno)));
-    std::filesystem::rename(temporary, path);
+    write_text_file(config.run.dir + "/deck.resolved.toml", config::resolved_deck(config));
 }
 
 }  // namespace

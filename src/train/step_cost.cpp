@@ -63,6 +63,17 @@ std::string describe_exchange(const config::RunConfig& config) {
 
 }  // namespace
 
+MemoryAccount memory_account(const config::RunConfig& config, const FlatLayout& layout,
+                             const Sharding& sharding) {
+    MemoryAccount m;
+    static_cast<optim::OptimizerMemory&>(m) = optim::optimizer_memory(config, layout, sharding, 0);
+    m.parameters = sharding.extent() * static_cast<Index>(sizeof(float));
+    m.gradients = m.parameters;
+    m.activations = model::make_model<float>(config.model)
+                        ->activation_bytes(config.train.micro_batch, config.train.seq_len);
+    return m;
+}
+
 StepCost step_cost(const config::RunConfig& config, int ranks) {
     const FlatLayout layout = model::make_layout(config.model);
     const Sharding sharding(layout, ranks, optim::bucket_bytes(config));
@@ -76,12 +87,6 @@ StepCost step_cost(const config::RunConfig& config, int ranks) {
     c.parameters = layout.parameters();
     c.flops_per_token = model::flops_per_token(config.model, t.seq_len);
     c.step_flops = c.flops_per_token * static_cast<double>(c.step_tokens);
-
-    const Index flat_bytes = sharding.extent() * static_cast<Index>(sizeof(float));
-    c.memory.parameters = flat_bytes;
-    c.memory.gradients = flat_bytes;
-    c.memory.activations =
-        model::make_model<float>(config.model)->activation_bytes(t.micro_batch, t.seq_len);
 
     using Order = optim::MaskPlan::CodeOrder;
     const config::Elements elements = config.exchange.elements;
@@ -101,8 +106,7 @@ StepCost step_cost(const config::RunConfig& config, int ranks) {
     const double average = average_bytes(config, plan, options);
     c.average_bytes = average * (ranks - 1) / ranks;
     c.average_bytes_per_parameter = average / parameters;
-    static_cast<optim::OptimizerMemory&>(c.memory) =
-        optim::optimizer_memory(config, layout, sharding, 0);
+    c.memory = memory_account(config, layout, sharding);
     return c;
 }
 

@@ -33,11 +33,13 @@ Trainer::Trainer(const config::RunConfig& config, comm::Communicator& comm,
     model_->bind(parameters_, gradients_);
     model_->allocate(config.train.micro_batch, config.train.seq_len);
     awaiting_.before_use = [this](Index end) {
+        const Region exchange_region("scape::exchange");
         exchange().before_use(exec_, end);
         exchange().progress();
     };
     exchanging_ = awaiting_;
     exchanging_.gradients_final = [this](Index begin) {
+        const Region exchange_region("scape::exchange");
         exchange().gradients_final(exec_, begin);
         exchange().progress();
     };
@@ -72,7 +74,7 @@ StepRecord Trainer::step(bool stop_wanted) {
     optimizer_.begin_step(exec_, t);
     const bool exchanged = forward_and_backward();
     if (exchanged) {
-        const Region waiting("scape::exchange");
+        const Region exchange_region("scape::exchange");
         exchange().finish_reduce(exec_);
     }
     const Agreed agreed = agree(stop_wanted);

@@ -1,9 +1,10 @@
 """The measurements say what they should; how fast anything is here is no test's business."""
+import json
 import os
 import re
 import unittest
 
-from harness import INPUTS, Case
+from harness import INPUTS, TINY_LLAMA, Case
 
 TINY_SCAPE = os.path.join(INPUTS, "tiny-scape.toml")
 SPARSE = ["sparsity.density_start=0.05", "sparsity.warmup_steps=0", "sparsity.dense_steps=0",
@@ -66,8 +67,8 @@ class Exchange(Case):
 
 
 class Step(Case):
-    def bench(self, *arguments, ranks=1):
-        text = self.scape("bench", "step", TINY_SCAPE, *SPARSE, "--repeats", "1", *arguments,
+    def bench(self, *arguments, ranks=1, deck=(TINY_SCAPE, *SPARSE), repeats=1):
+        text = self.scape("bench", "step", *deck, "--repeats", str(repeats), *arguments,
                           ranks=ranks)
         self.assertNotIn("WARNING: the last step", text)
         return int(re.search(r"(?m)^sent by this rank: (\d+) bytes in a step", text)[1])
@@ -78,6 +79,33 @@ class Step(Case):
         self.assertEqual(self.bench("--communication", "off", ranks=2), sent)
         self.assertEqual(self.bench("--communication", "off", "--ranks", "2"), sent)
         self.assertEqual(self.bench(), 0)
+
+    def test_silence_is_finite_in_every_code(self):
+        # Pieces of the two ranks hold different slices; what a rank makes up for the other must not
+        # become NaN, because a skipped step does less work.
+        for bits in (["16", "16"], ["8", "8"], ["4", "4"], ["2", "2"], ["1", "1"], ["4", "32"]):
+            keys = [f"exchange.value_bits={bits[0]}", f"exchange.delta_bits={bits[1]}"]
+            for deck in ((TINY_SCAPE, *SPARSE), (TINY_LLAMA, "optimizer.kind=adams")):
+                self.bench("--communication", "off", "--ranks", "2", "model.width=48", *keys,
+                           deck=deck, repeats=4)
+
+    def test_the_figures_as_a_file(self):
+        file = self.path("step.json")
+        sent = self.bench("--json", file, ranks=2)
+        with open(file) as f:
+            step = json.load(f)
+        self.assertEqual((step["kind"], step["ranks"], step["communication"]), ("step", 2, True))
+        self.assertEqual(step["sent_bytes"], sent)
+        self.assertGreater(step["total_sent_bytes"], 4 * sent)
+        parts = step["compute_ms"] + step["local_ms"] + step["calls_ms"]
+        self.assertAlmostEqual(parts, step["step_ms"], places=6)
+        self.assertLessEqual(step["wait_ms"], step["calls_ms"])
+        deck = self.write("deck.toml", step["resolved_deck"])
+        self.assertEqual(self.bench(ranks=2, deck=(deck,)), sent)
+
+    def test_a_file_that_cannot_be_written_is_refused_at_once(self):
+        for place in (self.dir, self.path("nowhere", "step.json")):
+            self.refused(7, "bench", "step", TINY_SCAPE, *SPARSE, "--json", place, says=[place])
 
     def test_ranks_need_silence(self):
         self.refused(2, "bench", "step", TINY_SCAPE, "--ranks", "2", says=["--communication off"])

@@ -30,8 +30,9 @@ struct Bounds {
     }
 };
 
-struct Key {
-    std::string section;
+/// What a key may be; files other than decks (machine.hpp) have keys too.
+struct KeyRule {
+    std::string section;  ///< empty: the key stands above all sections
     std::string name;
     Type type = Type::text;
     Bounds bounds;                   ///< integer, number
@@ -40,19 +41,35 @@ struct Key {
     /// Words or choices that are planned and not there yet, with what to say.
     std::vector<std::pair<std::string, std::string>> not_yet;
     std::string help;
-    std::function<Value(const RunConfig&)> get;
-    std::function<void(RunConfig&, const Value&)> set;  ///< the value must be of the key's type
 
-    std::string full_name() const { return section + "." + name; }
+    std::string full_name() const { return section.empty() ? name : section + "." + name; }
     /// "a whole number, 1 to 100000", "gpt | llama", "true | false", "text in quotes".
     std::string allowed() const;
     /// Empty when `value` (of the key's type) is allowed, otherwise what is wrong: "out of range".
     std::string problem(const Value& value) const;
 };
 
+/// A key of a deck.
+struct Key : KeyRule {
+    std::function<Value(const RunConfig&)> get;
+    std::function<void(RunConfig&, const Value&)> set;  ///< the value must be of the key's type
+};
+
+/// The rules of a table of keys, which must outlive them.
+using Rules = std::vector<const KeyRule*>;
+template <class K>
+Rules rules_of(const std::vector<K>& keys) {
+    Rules rules;
+    for (const KeyRule& key : keys) {
+        rules.push_back(&key);
+    }
+    return rules;
+}
+
 /// All keys, section by section, in the order of the resolved deck.
 const std::vector<Key>& keys();
 std::vector<std::string> sections();
+std::vector<std::string> sections(const Rules& rules);
 /// nullptr when there is no such key ("model.layers").
 const Key* find_key(const std::string& full_name);
 
@@ -61,6 +78,7 @@ int edit_distance(const std::string& a, const std::string& b);
 /// The known key (full name) nearest to "section.name"; a key of that name in another section is
 /// near too. Empty when nothing is near.
 std::string nearest_key(const std::string& full_name);
+std::string nearest_key(const std::string& full_name, const Rules& rules);
 /// The same among any words.
 std::string nearest_word(const std::string& word, const std::vector<std::string>& words);
 

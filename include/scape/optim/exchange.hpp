@@ -123,6 +123,9 @@ class Exchange {
     /// everything does.
     static Index buffer_bytes(MaskPlan plan, int rank, bool dense_owner, bool own_choice,
                               const Options& options);
+    /// Of them, those of messages under way.
+    static Index pool_bytes(MaskPlan plan, int rank, bool dense_owner, bool own_choice,
+                            const Options& options);
 
     const Sharding& sharding() const { return sharding_; }
 

@@ -39,6 +39,10 @@ struct StepCost {
     MemoryAccount memory;
 };
 
+/// Of rank 0.
+MemoryAccount memory_account(const config::RunConfig& config, const FlatLayout& layout,
+                             const Sharding& sharding);
+
 StepCost step_cost(const config::RunConfig& config, int ranks);
 
 /// For --dry-run and the start of a run.
