@@ -70,8 +70,8 @@ struct BenchExchangeOptions {
     config::ScapeRule rule = config::ScapeRule::catch_up;
     config::ScapeScore score = config::ScapeScore::after;
     config::FeedbackStorage storage = config::FeedbackStorage::fused;
-    std::string path;  // of the hdf5 storage: a directory
-    double bucket_mb = 25;
+    std::string path;      // of the hdf5 storage: a directory
+    double bucket_mb = 0;  // as in decks
     int repeats = 5;
 };
 ExitCode bench_exchange(const BenchExchangeOptions& options, Arguments arguments);

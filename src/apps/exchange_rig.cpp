@@ -60,7 +60,7 @@ ExchangeRig::ExchangeRig(const Exec& exec, const config::RunConfig& config, Inde
       layout_(transformer_layout(parameters)),
       silent_(comm::make_silent(0, ranks)),
       comm_(*silent_),
-      sharding_(layout_, ranks, optim::bucket_bytes(config)),
+      sharding_(layout_, ranks, optim::bucket_bytes(config, ranks)),
       parameters_("scape::apps::parameters", static_cast<std::size_t>(sharding_.extent())),
       gradients_("scape::apps::gradients", static_cast<std::size_t>(sharding_.extent())),
       squares_("scape::apps::squares", 2),

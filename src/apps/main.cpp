@@ -110,9 +110,10 @@ void add_exchange_options(CLI::App& app, BenchExchangeOptions& o) {
                                         {"host", FeedbackStorage::host},
                                         {"hdf5", FeedbackStorage::hdf5}});
     app.add_option("--path", o.path, "Of the hdf5 storage: a directory on the node's own disk");
-    app.add_option("--bucket-mb", o.bucket_mb, "MB of parameters exchanged at a time")
+    app.add_option("--bucket-mb", o.bucket_mb,
+                   "MB of parameters exchanged at a time; 0: as in decks")
         ->capture_default_str()
-        ->check(CLI::Range(0.001, 16000.0));
+        ->check(CLI::Range(0.0, 16000.0));
     app.add_option("--repeats", o.repeats, "Steps that are timed")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);

@@ -195,8 +195,10 @@ void add_rest(std::vector<Key>& keys) {
                                  {"self", CommBackend::self},
                                  {"mpi", CommBackend::mpi}},
               "auto: mpi when started by a launcher, otherwise self (one rank)");
-    comm.number("bucket_mb", &CommSection::bucket_mb, between(0.001, 16000),
-                "MB of parameters exchanged at a time, so that exchange overlaps with computing");
+    comm.number(
+        "bucket_mb", &CommSection::bucket_mb, between(0, 16000),
+        "MB of parameters exchanged at a time, so that exchange overlaps with computing; 0 = "
+        "25, and more on over 97 ranks: 0.256 for each");
 
     Section eval(keys, "eval", &RunConfig::eval);
     eval.integer("every", &EvalSection::every, between(0, 1e9),

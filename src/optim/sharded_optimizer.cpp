@@ -25,8 +25,11 @@ bool is_scape(const RunConfig& config) {
 
 }  // namespace
 
-Index bucket_bytes(const RunConfig& config) {
-    return static_cast<Index>(config.comm.bucket_mb * 1e6);
+Index bucket_bytes(const RunConfig& config, int ranks) {
+    if (config.comm.bucket_mb > 0) return static_cast<Index>(config.comm.bucket_mb * 1e6);
+    constexpr Index usual = 25'000'000;
+    constexpr Index of_a_rank = 256'000;  // 5 us at 50 GB/s: what a message takes to arrive
+    return std::max(usual, ranks * of_a_rank);
 }
 
 Exchange::Options exchange_options(const RunConfig& config) {

@@ -221,7 +221,7 @@ StepWork step_work(const config::RunConfig& config, int ranks) {
                         t.global_batch, ranks, t.micro_batch));
     const model::ParameterPlan parameters = model::plan_parameters(config.model);
     const FlatLayout& layout = parameters.layout;
-    const Sharding sharding(layout, ranks, optim::bucket_bytes(config));
+    const Sharding sharding(layout, ranks, optim::bucket_bytes(config, ranks));
     const optim::Exchange::Options options = optim::exchange_options(config);
     MaskPlan plan(layout, sharding, config.sparsity,
                   config.optimizer.kind == config::OptimizerKind::scape

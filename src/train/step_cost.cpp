@@ -76,7 +76,7 @@ MemoryAccount memory_account(const config::RunConfig& config, const FlatLayout& 
 
 StepCost step_cost(const config::RunConfig& config, int ranks) {
     const FlatLayout layout = model::make_layout(config.model);
-    const Sharding sharding(layout, ranks, optim::bucket_bytes(config));
+    const Sharding sharding(layout, ranks, optim::bucket_bytes(config, ranks));
     const config::TrainSection& t = config.train;
 
     StepCost c;

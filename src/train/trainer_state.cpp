@@ -101,9 +101,10 @@ bool Trainer::restore_mask(const io::CheckpointReader& checkpoint) {
     const io::CheckpointMeta& m = checkpoint.meta();
     const config::RunConfig before = config::parse_run_config(m.deck, checkpoint.path());
     const double density = m.numbers.at("next_mask_density");
-    const bool same_slices = m.ranks == comm_.size() &&
-                             before.comm.bucket_mb == config_.comm.bucket_mb &&
-                             before.sparsity.sparsify_1d == config_.sparsity.sparsify_1d;
+    const bool same_slices =
+        m.ranks == comm_.size() &&
+        optim::bucket_bytes(before, m.ranks) == optim::bucket_bytes(config_, comm_.size()) &&
+        before.sparsity.sparsify_1d == config_.sparsity.sparsify_1d;
     const bool fits = density >= 1 || density <= optim::largest_sparse_density(config_);
     if (density >= 1 && optim::density(config_, step_ + 1) >= 1) return true;  // everything
     if (same_slices && fits) {

@@ -61,7 +61,7 @@ class Exchange(Case):
                       ["--value-bits", "4", "--error", "loco", "--optimizer", "scape"],
                       ["--value-bits", "4", "--error", "none", "--density", "0.1"],
                       ["--optimizer", "sgd", "--rule", "paper"], ["--block", "8"],
-                      ["--optimizer", "adams", "--mask-code", "entropy"], ["--bucket-mb", "0"]):
+                      ["--optimizer", "adams", "--mask-code", "entropy"], ["--bucket-mb", "-1"]):
             self.scape("bench", "exchange", *wrong, code=2)
         self.refused(2, "bench", "exchange", ranks=2, says=["without a launcher"])
 

@@ -260,7 +260,7 @@ TEST_CASE("a faster network never makes a step longer, nor does overlap") {
 TEST_CASE("local passes, byte by byte") {
     // Over the elements; what fused error feedback makes of activations left out.
     const auto bytes = [](const config::RunConfig& c, int ranks) {
-        const Sharding sharding(model::make_layout(c.model), ranks, optim::bucket_bytes(c));
+        const Sharding sharding(model::make_layout(c.model), ranks, optim::bucket_bytes(c, ranks));
         const StepWork w = train::step_work(c, ranks);
         const double checks = w.fused ? static_cast<double>(w.micro_batches) * w.check : 0;
         return (w.local_bytes() - checks) / static_cast<double>(sharding.extent());

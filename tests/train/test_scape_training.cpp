@@ -121,7 +121,8 @@ TEST_CASE("the bytes of every step are those of the formula") {
             c.sparsity.mask_code = code;
             Run run(c, world());
             const auto records = run.fresh().steps(c.train.steps);
-            const Sharding sharding(run.trainer.layout(), world().size(), optim::bucket_bytes(c));
+            const Sharding sharding(run.trainer.layout(), world().size(),
+                                    optim::bucket_bytes(c, world().size()));
             optim::MaskPlan plan(run.trainer.layout(), sharding, c.sparsity);
             optim::MaskPlan next = plan;
             const kernels::ValueCode values = optim::exchange_options(c).values;
@@ -208,7 +209,7 @@ TEST_CASE("the account of SCAPE's memory is what is allocated, and little more t
     const Run adams(c, world());
     const train::MemoryAccount s = scape.trainer.memory();
     const train::MemoryAccount d = adams.trainer.memory();
-    const Sharding sharding(scape.trainer.layout(), ranks, optim::bucket_bytes(c));
+    const Sharding sharding(scape.trainer.layout(), ranks, optim::bucket_bytes(c, ranks));
     const Index word = sizeof(float);
     const Index visits = sharding.shard_extent() * word;
     const Index scores = sharding.largest_bucket() / ranks * word;

@@ -154,7 +154,7 @@ enum class CommBackend { automatic, self, mpi };
 
 struct CommSection {
     CommBackend backend = CommBackend::automatic;
-    double bucket_mb = 25;
+    double bucket_mb = 0;  ///< see optim::bucket_bytes
 
     bool operator==(const CommSection&) const = default;
 };

@@ -11,8 +11,9 @@
 
 namespace scape::optim {
 
-/// Size of a bucket, as Sharding takes it.
-Index bucket_bytes(const config::RunConfig& config);
+/// Size of a bucket, as Sharding takes it: comm.bucket_mb, or by itself 25 MB, and on many ranks so
+/// much that a rank's part of a dense message takes longer than its latency.
+Index bucket_bytes(const config::RunConfig& config, int ranks);
 
 /// Codes, and whether the rest is kept.
 Exchange::Options exchange_options(const config::RunConfig& config);

@@ -1,7 +1,8 @@
-// Memory for masks: enough at every density of a run, and in proportion to the number of ranks.
+// What grows with the number of ranks, and how.
 #include "support/catch.hpp"
 
 #include <scape/optim/mask_tables.hpp>
+#include <scape/optim/sharded_optimizer.hpp>
 
 #include <algorithm>
 #include <string>
@@ -17,6 +18,17 @@ Index coded_now(const MaskPlan& plan) {
 }
 
 }  // namespace
+
+TEST_CASE("buckets: as the deck says; by themselves larger where messages would get small") {
+    config::RunConfig config;
+    CHECK(optim::bucket_bytes(config, 1) == 25'000'000);
+    CHECK(optim::bucket_bytes(config, 97) == 25'000'000);
+    CHECK(optim::bucket_bytes(config, 98) == 98 * 256'000);
+    CHECK(optim::bucket_bytes(config, 4096) == 4096 * Index(256'000));
+    config.comm.bucket_mb = 3.5;
+    CHECK(optim::bucket_bytes(config, 1) == 3'500'000);
+    CHECK(optim::bucket_bytes(config, 4096) == 3'500'000);
+}
 
 TEST_CASE(
     "coded masks fit at every density, and what is kept for rounding does not grow with P^2") {
