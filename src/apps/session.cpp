@@ -92,6 +92,14 @@ void Session::share_cores() {
                                            : std::max(1, cores_ / std::max(1, ranks_on_cores_));
 }
 
+std::string Session::mpi_library() const {
+    if (!world_) return "not started";
+    const char* lacks = world_->has_progress_thread()
+                            ? ""
+                            : "; without MPI_THREAD_SERIALIZED: messages move in calls only";
+    return world_->library() + lacks;
+}
+
 Session::~Session() {
     exec_.reset();
     kokkos_.reset();  // before MPI ends: Views may be registered with it

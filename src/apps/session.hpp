@@ -31,7 +31,8 @@ class Session {
     int cores() const { return cores_; }  ///< that this process may run on
     int ranks_on_node() const { return ranks_on_node_; }
     int threads() const { return threads_; }  ///< of this rank
-    std::string mpi_library() const { return world_ ? world_->library() : "not started"; }
+    /// Name and version, and what it lacks.
+    std::string mpi_library() const;
 
     /// Runs the parallel part of a command. Errors that all ranks share, or that a single rank of
     /// one has, pass through; an error of one rank among several is printed with its rank and ends

@@ -12,16 +12,16 @@ namespace {
 // socket buffers hold (megabytes) lasts at 100 Gbit/s.
 constexpr std::chrono::microseconds between_looks(200);
 
-bool another_thread_may_call() {
-    int level = MPI_THREAD_SINGLE;
-    return MPI_Query_thread(&level) == MPI_SUCCESS && level >= MPI_THREAD_SERIALIZED;
-}
-
 }  // namespace
 
 std::mutex& MpiTurn::mutex() {
     static std::mutex one;
     return one;
+}
+
+bool MpiProgress::possible() {
+    int level = MPI_THREAD_SINGLE;
+    return MPI_Query_thread(&level) == MPI_SUCCESS && level >= MPI_THREAD_SERIALIZED;
 }
 
 MpiProgress::~MpiProgress() {
@@ -37,7 +37,7 @@ MpiProgress::~MpiProgress() {
 void MpiProgress::add(MpiTransfer& transfer) {
     const MpiTurn turn;
     if (!thread_.joinable()) {
-        if (!another_thread_may_call()) return;
+        if (!possible()) return;
         // Signals are for the thread that runs the program.
         sigset_t all;
         sigset_t before;

@@ -19,7 +19,10 @@ class MpiProgress {
     MpiProgress(const MpiProgress&) = delete;
     MpiProgress& operator=(const MpiProgress&) = delete;
 
-    // From here on the thread tests it. Does nothing where MPI allows one thread only: transfers
+    // MPI allows another thread to call it.
+    static bool possible();
+
+    // From here on the thread tests it. Does nothing where that is not possible: transfers
     // then move on in test() and wait().
     void add(MpiTransfer& transfer);
     // It is done or given up. In the caller's turn.

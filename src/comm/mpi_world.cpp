@@ -1,3 +1,5 @@
+#include "mpi_progress.hpp"
+
 #include <scape/comm/mpi.hpp>
 #include <scape/comm/mpi_native.hpp>
 
@@ -70,6 +72,7 @@ class World : public MpiWorld {
         const std::string whole(text, static_cast<std::size_t>(length));
         return whole.substr(0, whole.find_first_of(",\n"));
     }
+    bool has_progress_thread() const override { return MpiProgress::possible(); }
 
    private:
     // FUNNELED is the next of MPI's four ordered levels.

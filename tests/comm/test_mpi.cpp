@@ -183,6 +183,9 @@ TEST_CASE("the world: a duplicate, its place on the node, and left as it was fou
         CHECK(world->ranks_on_node() <= size);
         CHECK(world->rank_on_node() < world->ranks_on_node());
         CHECK_FALSE(world->library().empty());
+        int level = MPI_THREAD_SINGLE;
+        MPI_Query_thread(&level);
+        CHECK(world->has_progress_thread() == (level >= MPI_THREAD_SERIALIZED));
     }
     int finalized = 1;
     MPI_Finalized(&finalized);

@@ -17,6 +17,8 @@ class MpiWorld {
     virtual int ranks_on_node() const = 0;
     virtual int rank_on_node() const = 0;
     virtual std::string library() const = 0;  ///< name and version of the MPI library
+    /// Messages move on by a thread while the program computes, not only in its calls.
+    virtual bool has_progress_thread() const = 0;
 };
 
 /// Initialises MPI with MPI_THREAD_SERIALIZED, so that a thread can move messages on while the
