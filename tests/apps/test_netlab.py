@@ -67,14 +67,24 @@ class Netlab(Case):
         self.assertGreater(slow["step_ms"], 0.6 * slow["wire_ms"])
         self.assertGreater(slow["wire_ms"], 10 * fast["wire_ms"])
         self.assertLess(rows[50, "scape-0.01-4"]["sent_bytes"], 0.2 * slow["sent_bytes"])
-        # What was measured is not measured again, and the report is the same without a lab.
+        # What was measured is not measured again, and the report is the same without a lab. A line
+        # that a killed run left half written does no harm.
         with open(self.path("netlab.jsonl")) as f:
             before = f.read()
+        with open(self.path("netlab.jsonl"), "a") as f:
+            f.write(before.splitlines()[-1][:40])
         self.lab("--mbit", "1000,50", "--methods", "adams,scape-0.01-4")
         self.lab("--mbit", "1000,50", "--methods", "adams,scape-0.01-4", "--report")
         with open(self.path("netlab.jsonl")) as f:
             self.assertEqual(f.read(), before)
         self.assertEqual(self.rows(), rows)
+        # Lines of other settings are not mixed in.
+        done = subprocess.run(self.command("--mbit", "1000", "train.micro_batch=1"),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 1, msg=done.stdout)
+        self.assertIn("other settings", done.stdout)
+        with open(self.path("netlab.jsonl")) as f:
+            self.assertEqual(f.read(), before)
 
     def test_three_ranks(self):
         self.lab("--ranks", "3", "--mbit", "1000", "--methods", "scape-0.1", "train.global_batch=6")
