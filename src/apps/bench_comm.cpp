@@ -80,6 +80,20 @@ double capacity_bytes(const Session& session) {
            static_cast<double>(sysconf(_SC_PAGE_SIZE)) / session.ranks_on_node();
 }
 
+/// Memory for two buffers of the largest size, on every rank of the node.
+void refuse_too_large(const BenchCommOptions& options, const Session& session) {
+    constexpr double share = 0.8;
+    const double needed = 2e6 * options.max_mb;
+    const double there = capacity_bytes(session);
+    if (there > 0 && needed > share * there)
+        throw user_error(
+            ExitCode::resources,
+            fmt::format(
+                "bench comm: --max-mb {:g} needs {:.3g} GB on each of {} ranks of this node, "
+                "and {:.3g} GB are a rank's share of its memory; say less",
+                options.max_mb, 1e-9 * needed, session.ranks_on_node(), 1e-9 * there));
+}
+
 /// Of buffers that no cache holds, as far as the node has memory for them on each rank.
 double memory_rate(const Session& session) {
     const double most = 512e6;
@@ -203,6 +217,7 @@ ExitCode bench_comm(const BenchCommOptions& options, Arguments arguments) {
         const bool writes = session.lead() && !options.write.empty();
         comm::together(comm, [&] {
             if (writes) check_writable(options.write);
+            refuse_too_large(options, session);
         });
         const std::vector<std::string> notes = session.machine_notes();  // measures: on all ranks
         if (session.lead()) {

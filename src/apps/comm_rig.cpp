@@ -14,6 +14,7 @@ namespace {
 
 constexpr Index smallest = 1000;  // bytes of a buffer
 constexpr Index growth = 4;
+constexpr Index enough = 250'000;  // bytes of a buffer that gives a first bandwidth
 constexpr int least_repeats = 3;
 constexpr int most_repeats = 200;
 constexpr int warm_up = 2;  // connections and staging are made, and the time is guessed
@@ -103,11 +104,14 @@ std::vector<CommRow> CommRig::sweep(const std::string& name, double allowed, con
     for (std::size_t i = 0; i < sizes.size(); ++i) {
         const Index bytes = comm_.size() * piece_of(sizes[i], comm_.size());
         if (!rows.empty() && bytes == rows.back().buffer_bytes) continue;
-        // Agreed, so that all ranks go on alike.
+        // Agreed, so that all ranks go on alike. Small messages say nothing of bandwidth, and so
+        // nothing of how long larger ones take: some of those are timed in any case.
         const double left = allowed - comm_.all_reduce_max(timer.seconds());
         const double scale = rows.empty() ? 0 : double(bytes) / double(rows.back().buffer_bytes);
-        if (!rows.empty() && (warm_up + least_repeats) * scale * rows.back().seconds > left) break;
-        const double share = left / static_cast<double>(sizes.size() - i);
+        const bool late =
+            !rows.empty() && (warm_up + least_repeats) * scale * rows.back().seconds > left;
+        if (late && rows.back().buffer_bytes >= enough) break;
+        const double share = std::max(0.0, left) / static_cast<double>(sizes.size() - i);
         const auto [seconds] = times_of(share, [&] { begin(bytes).wait(exec_); });
         rows.push_back({name, bytes, bytes / comm_.size(), seconds});
     }

@@ -59,12 +59,22 @@ void add_choice(CLI::App& app, const std::string& name, T& value, const std::str
         ->check(CLI::IsMember(words));
 }
 
+/// CLI::Range lets NaN through.
+CLI::Validator numbers_between(double min, double max) {
+    const auto check = [min, max](const std::string& word) -> std::string {
+        double x = 0;
+        if (CLI::detail::lexical_cast(word, x) && x >= min && x <= max) return "";
+        return fmt::format("{} is no number from {:g} to {:g}", word, min, max);
+    };
+    return CLI::Validator(check, fmt::format("{:g} to {:g}", min, max));
+}
+
 void add_exchange_options(CLI::App& app, BenchExchangeOptions& o) {
     app.add_option("--parameters", o.parameters, "Elements of the made-up model, e.g. 50e6")
         ->capture_default_str()
-        ->check(CLI::Range(1e4, 4e9));
+        ->check(numbers_between(1e4, 4e9));
     app.add_option("--density", o.density, "scape: share of them that travels (0.01); 1: all")
-        ->check(CLI::Range(1e-6, 1.0));
+        ->check(numbers_between(1e-6, 1.0));
     app.add_option("--ranks", o.ranks, "The work of rank 0 of that many")
         ->capture_default_str()
         ->check(CLI::Range(1, 1024));
@@ -113,7 +123,7 @@ void add_exchange_options(CLI::App& app, BenchExchangeOptions& o) {
     app.add_option("--bucket-mb", o.bucket_mb,
                    "MB of parameters exchanged at a time; 0: as in decks")
         ->capture_default_str()
-        ->check(CLI::Range(0.0, 16000.0));
+        ->check(numbers_between(0.0, 16000.0));
     app.add_option("--repeats", o.repeats, "Steps that are timed")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
@@ -124,10 +134,10 @@ void add_comm_options(CLI::App& app, BenchCommOptions& o) {
     app.add_option("--name", o.name, "Of the machine, in that file");
     app.add_option("--max-mb", o.max_mb, "Largest buffer of a collective")
         ->capture_default_str()
-        ->check(CLI::Range(0.1, 16000.0));
+        ->check(numbers_between(0.1, 16000.0));
     app.add_option("--seconds", o.seconds, "About how long all of it may take")
         ->capture_default_str()
-        ->check(CLI::Range(1.0, 86400.0));
+        ->check(numbers_between(1.0, 86400.0));
     using config::CommBackend;
     add_choice(app, "--backend", o.backend, "auto, mpi or self",
                Choices<CommBackend>{{"auto", CommBackend::automatic},
@@ -148,7 +158,7 @@ void add_project_options(CLI::App& app, ProjectOptions& o) {
                    "GB/s of each rank in place of the machine's, e.g. 0.1,1,10")
         ->delimiter(',')
         ->allow_extra_args(false)
-        ->check(CLI::Range(1e-6, 1e6));
+        ->check(numbers_between(1e-6, 1e6));
     app.add_option("--calibrate", o.calibrate,
                    "Measured steps (files of `scape bench step --json`) that set the machine's "
                    "efficiency and local work; once for each file")

@@ -29,8 +29,9 @@ json read(const std::string& path) {
     errno = 0;
     std::ifstream file(path, std::ios::binary);
     std::ostringstream text;
-    if (file) text << file.rdbuf();  // a folder opens, but cannot be read
-    if (!file || !text) refuse(path, fmt::format("cannot be read: {}", std::strerror(errno)));
+    if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
+    if (file.bad() || (!file.eof() && !file))  // a folder opens, but cannot be read
+        refuse(path, fmt::format("cannot be read: {}", std::strerror(errno)));
     json j = json::parse(text.str(), nullptr, false);
     if (j.is_discarded()) refuse(path, "is not JSON");
     if (!j.is_object() || j.value("kind", json()) != "step")
@@ -62,7 +63,8 @@ train::MeasuredStep read_measured_step(const std::string& path) {
     // What is left of the step beside the model: of a tiny one it can be lost in the noise.
     const double local_ms = number(j, path, "local_ms", -1e300);
     if (local_ms > 0) step.local_seconds = 1e-3 * local_ms;
-    if (!j.contains("resolved_deck") || !j["resolved_deck"].is_string())
+    if (!j.contains("resolved_deck") || !j["resolved_deck"].is_string() ||
+        j["resolved_deck"].get<std::string>().empty())
         refuse(path, "has no \"resolved_deck\", a text");
     try {
         step.config = config::parse_run_config(j["resolved_deck"].get<std::string>(), path);

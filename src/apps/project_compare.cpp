@@ -78,9 +78,9 @@ class Contest {
     std::size_t choice(double bandwidth) const {
         const std::vector<double> all = seconds(bandwidth);
         const double fastest = *std::min_element(all.begin(), all.end());
-        return static_cast<std::size_t>(
-            std::find_if(all.begin(), all.end(), [&](double s) { return s <= as_good * fastest; }) -
-            all.begin());
+        const auto found =
+            std::find_if(all.begin(), all.end(), [&](double s) { return s <= as_good * fastest; });
+        return static_cast<std::size_t>(found - all.begin());
     }
 
    private:

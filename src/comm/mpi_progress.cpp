@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <system_error>
 
 namespace scape::comm {
 
@@ -36,18 +37,26 @@ MpiProgress::~MpiProgress() {
 
 void MpiProgress::add(MpiTransfer& transfer) {
     const MpiTurn turn;
-    if (!thread_.joinable()) {
-        if (!possible()) return;
-        // Signals are for the thread that runs the program.
-        sigset_t all;
-        sigset_t before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        thread_ = std::thread([this] { run(); });
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    }
+    if (!thread_.joinable() && !start()) return;
     under_way_.push_back(&transfer);
     begun_.notify_one();
+}
+
+bool MpiProgress::start() {
+    if (failed_ || !possible()) return false;
+    // Signals are for the thread that runs the program, but those of its own faults.
+    sigset_t others;
+    sigset_t before;
+    sigfillset(&others);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigdelset(&others, fault);
+    pthread_sigmask(SIG_SETMASK, &others, &before);
+    try {
+        thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error&) {
+        failed_ = true;  // no more threads are allowed: it goes without
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return !failed_;
 }
 
 void MpiProgress::remove(MpiTransfer& transfer) {

@@ -22,18 +22,20 @@ class MpiProgress {
     // MPI allows another thread to call it.
     static bool possible();
 
-    // From here on the thread tests it. Does nothing where that is not possible: transfers
-    // then move on in test() and wait().
+    // From here on the thread tests it. Does nothing where that is not possible, or no
+    // thread is to be had: transfers then move on in test() and wait().
     void add(MpiTransfer& transfer);
     // It is done or given up. In the caller's turn.
     void remove(MpiTransfer& transfer);
 
    private:
+    bool start();
     void run();
 
     std::vector<MpiTransfer*> under_way_;
     std::condition_variable begun_;
     bool ending_ = false;
+    bool failed_ = false;  // there is no thread to be had
     std::thread thread_;  // starts with the first transfer
 };
 

@@ -112,7 +112,9 @@ class Netlab(Case):
         self.assertNotIn("node0", names)
 
     def test_wrong_words(self):
-        for wrong in (["--methods", "adamx"], ["--mbit", "fast"], ["--program", "/nowhere/scape"]):
+        for wrong in (["--methods", "adamx"], ["--mbit", "fast"], ["--mbit", "0"], ["--mbit", "1e9"],
+                      ["--ranks", "1"], ["--rounds", "0"], ["--link-seconds", "nan"],
+                      ["--program", "/nowhere/scape"], ["--results", self.dir]):
             done = subprocess.run(self.command(*wrong), stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True)
             self.assertNotIn(done.returncode, (0, SKIP), msg=done.stdout)

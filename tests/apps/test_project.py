@@ -27,7 +27,7 @@ class Project(Case):
     def project(self, *arguments, deck=LLAMA, machine=SOCKETS):
         """Text and figures."""
         text = self.scape("project", deck, "--machine", machine, "--json", "p.json", *arguments)
-        self.assertEqual(os.listdir(self.dir).count("p.json.tmp"), 0)
+        self.assertEqual([name for name in os.listdir(self.dir) if "p.json.tmp" in name], [])
         figures = json.loads(self.text("p.json"))
         self.assertEqual(figures["kind"], "projection")
         return text, figures
@@ -118,12 +118,15 @@ class Project(Case):
             self.refused(code, "project", deck, "--machine", machine, "--gpus", "4", *arguments, says=says)
         refused(2, machine="nowhere.toml", says=["nowhere.toml"])
         refused(2, machine=self.write("m.toml", "[network]\nlatency = 3\n"), says=["m.toml", "latency_us"])
+        tiny = self.write("tiny.toml", with_one_change(r"peak_tflops = \S+", "peak_tflops = 5e-324"))
+        refused(2, machine=tiny, says=["tiny.toml", "compute.peak_tflops", "1e-06"])
         refused(2, deck="nowhere.toml", says=["nowhere.toml"])
         refused(2, "model.widht=8", says=["model.width"])
         refused(7, "--json", self.path("no", "such", "folder.json"), says=["folder.json"])
         os.mkdir(self.path("folder"))
         refused(7, "--json", "folder", says=["folder", "directory"])
-        for wrong in (["--gpus", "0"], ["--gpus", "x"], ["--gpus", "4", "--bandwidths", "0"], []):
+        for wrong in (["--gpus", "0"], ["--gpus", "x"], ["--gpus", "4", "--bandwidths", "0"],
+                      ["--gpus", "4", "--bandwidths", "nan"], []):
             self.scape("project", LLAMA, "--machine", SOCKETS, *wrong, code=2)
 
     def test_calibration(self):

@@ -33,8 +33,8 @@ Machine odd_machine() {
     m.name = "two \"odd\" nodes \\ \xC3\xA4\ttab";
     m.peak_tflops = 0.1 + 0.2;
     m.efficiency = 1.0 / 3;
-    m.memory_gb_per_s = 1e-300;
-    m.capacity_gb = 8.123456789012345e17;
+    m.memory_gb_per_s = 1.000000000000001e-6;
+    m.capacity_gb = 8.123456789012345e8;
     m.local_work = std::nextafter(1.0, 2.0);
     m.network_gb_per_s = 12;
     m.latency_us = 5e-324;
@@ -84,10 +84,12 @@ TEST_CASE("all problems of a machine file are listed, with place, value and what
         "gb_per_s = \"50\"\nlatency_us = 1\noverlap = 1.5\n[netwrk]\n");
     CHECK_SAYS(m, "m.toml:1:1: nmae: a key outside of a section; did you mean name?\n");
     CHECK_SAYS(m,
-               "m.toml:3:15: compute.peak_tflops = -1: out of range; allowed: a number, more "
-               "than 0\n");
+               "m.toml:3:15: compute.peak_tflops = -1: out of range; allowed: a number, 1e-06 "
+               "to 1000000000\n");
     CHECK_SAYS(m, "m.toml:4:1: compute.eficiency: unknown key; did you mean compute.efficiency?\n");
-    CHECK_SAYS(m, "m.toml:6:12: network.gb_per_s = \"50\" is text; allowed: a number, more than 0");
+    CHECK_SAYS(
+        m,
+        "m.toml:6:12: network.gb_per_s = \"50\" is text; allowed: a number, 1e-06 to 1000000000");
     CHECK_SAYS(m, "m.toml:8:11: network.overlap = 1.5: out of range; allowed: a number, 0 to 1");
     CHECK_SAYS(m,
                "m.toml:9:2: [netwrk]: unknown section; did you mean [network]?; sections: "

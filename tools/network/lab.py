@@ -1,7 +1,8 @@
 """A network of its own on one machine: nodes, a switch, and cables of a given rate.
 
 Every node is a network namespace. Cables (veth pairs) lead from each to a bridge in a namespace of
-its own, the switch, and a token bucket (tc tbf) limits both ends of each:
+its own, the switch, and a token bucket (tc tbf) limits both ends of each. Where
+the kernel has netem, it can delay what leaves a node.
 
     node 0 --tbf--tbf--+
     node 1 --tbf--tbf--+-- switch
@@ -19,11 +20,17 @@ import subprocess
 import sys
 import tempfile
 
-SCRATCH = "/run"  # in the sandbox: a file system of its own
+SPACES = "/run/netns"  # where iproute2 keeps its names; in the sandbox a file system of its own
+SCRATCH = SPACES + "/scratch"  # files that end with the sandbox
+LOCK = "/run/scape-netlab.lock"
 
 
 class Skip(Exception):
     """This machine does not allow it."""
+
+
+class Broken(Exception):
+    """It should have worked."""
 
 
 SANDBOX = ["unshare", "--fork", "--pid", "--kill-child=KILL", "--mount-proc", "--net"]
@@ -35,7 +42,7 @@ def check_allowed():
     for tool in ("ip", "tc", "unshare", "mpirun"):
         if shutil.which(tool) is None:
             raise Skip(f"`{tool}` is not installed (iproute2, util-linux, openmpi-bin)")
-    probe = ("mount -t tmpfs tmpfs /run && ip netns add probe && "
+    probe = (f"mkdir -p {SPACES} && mount -t tmpfs tmpfs {SPACES} && ip netns add probe && "
              "ip -n probe link add probe0 type veth peer name probe1 && "
              "ip -n probe link add probe2 type bridge && ip netns exec probe tc qdisc add dev "
              "probe0 root tbf rate 1mbit burst 70000 latency 50ms")
@@ -48,14 +55,15 @@ def check_allowed():
 def enter_sandbox():
     """Starts this program again, in a sandbox, and ends with its exit code; returns in there."""
     if os.environ.get("SCAPE_NETLAB_INSIDE") == str(os.getpid()) == "1":
-        for directory in (SCRATCH, "/dev/shm"):
-            call("mount", "-t", "tmpfs", "tmpfs", directory)
+        os.makedirs(SPACES, exist_ok=True)
+        call("mount", "-t", "tmpfs", "tmpfs", SPACES)
+        os.mkdir(SCRATCH)
         os.environ["TMPDIR"] = tempfile.tempdir = SCRATCH
         call("ip", "link", "set", "lo", "up")
         return
     check_allowed()
     # One at a time: two would time each other.
-    lock = open(os.path.join(tempfile.gettempdir(), "scape-netlab.lock"), "w")
+    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -82,14 +90,14 @@ def enter_sandbox():
 def call(*command, check=True):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if check and done.returncode != 0:
-        raise Skip(f"`{' '.join(command)}` does not work here: {done.stdout.strip()}")
+        raise Broken(f"`{' '.join(command)}` failed: {done.stdout.strip()}")
     return done.stdout
 
 
 class Network:
     """`nodes` nodes; set_rate() before use."""
 
-    def __init__(self, nodes):
+    def __init__(self, nodes, delay_ms=0):
         self.names = [f"node{i}" for i in range(nodes)]
         self.addresses = [f"10.213.77.{i + 1}" for i in range(nodes)]
         for space in [*self.names, "switch"]:
@@ -106,16 +114,24 @@ class Network:
             # What clusters use; BBR's probing makes rates of bursts vary by a fifth.
             call("ip", "netns", "exec", name, "sysctl", "-q",
                  "net.ipv4.tcp_congestion_control=cubic", check=False)
+            if delay_ms > 0:
+                try:
+                    call("ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "eth0", "root",
+                         "handle", "1:", "netem", "delay", f"{delay_ms}ms", "limit", "1000000")
+                except Broken as reason:
+                    raise Skip(f"no delays without netem in the kernel: {reason}") from None
+        self.delayed = delay_ms > 0
         self.agent = self._write_agent()
 
     def set_rate(self, mbit):
         """Of every cable, each way. The bucket holds what the rate carries in two milliseconds, as
         kernels let it out in ticks, and at least one large packet."""
         burst = max(70_000, int(mbit * 1e6 / 8 * 2e-3))
-        ends = [(name, "eth0") for name in self.names]
-        ends += [("switch", f"port{i}") for i in range(len(self.names))]
-        for space, device in ends:
-            call("ip", "netns", "exec", space, "tc", "qdisc", "replace", "dev", device, "root",
+        below = ["parent", "1:1"] if self.delayed else ["root"]
+        ends = [(name, "eth0", below) for name in self.names]
+        ends += [("switch", f"port{i}", ["root"]) for i in range(len(self.names))]
+        for space, device, place in ends:
+            call("ip", "netns", "exec", space, "tc", "qdisc", "replace", "dev", device, *place,
                  "tbf", "rate", f"{mbit}mbit", "burst", str(burst), "latency", "50ms")
 
     def _write_agent(self):
