@@ -29,7 +29,7 @@ void refuse_split_world(int size) {
 
 // Open MPI over TCP writes a large message into the socket as a whole, so that whatever begins
 // after it, handshakes too, queues behind it, and the link idles in between. In fragments messages
-// take turns: an eighth less time for a dense step at 1 Gbit/s (tools/netlab). Nobody else reads
+// take turns: a tenth less time for a dense step at 1 Gbit/s (tools/netlab). Nobody else reads
 // it.
 void prefer_fragments_over_tcp() {
     setenv("OMPI_MCA_btl_tcp_flags", "1", 0);
