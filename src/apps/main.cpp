@@ -161,7 +161,8 @@ void add_project_options(CLI::App& app, ProjectOptions& o) {
         ->check(numbers_between(1e-6, 1e6));
     app.add_option("--calibrate", o.calibrate,
                    "Measured steps (files of `scape bench step --json`) that set the machine's "
-                   "efficiency and local work; once for each file")
+                   "efficiency and local work; repeat the option for each, e.g. one "
+                   "of a dense and one of a sparse optimizer")
         ->allow_extra_args(false);
     app.add_flag("--compare", o.compare,
                  "Also AdamW, AdamS, LoCo and SCAPE at several densities and bits, and which of "
@@ -244,10 +245,9 @@ int main(int argc, char** argv) {
     sub->add_option("--repeats", bench_options.repeats, "Steps that are timed")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
-    sub->add_option("--communication", bench_options.communication,
-                    "off: the same work, but nothing is sent or awaited")
-        ->transform(
-            CLI::CheckedTransformer(std::map<std::string, bool>{{"on", true}, {"off", false}}));
+    add_choice(*sub, "--communication", bench_options.communication,
+               "off: the same work, but nothing is sent or awaited",
+               Choices<bool>{{"on", true}, {"off", false}});
     sub->add_option("--ranks", bench_options.ranks,
                     "With --communication off and no launcher: the work of rank 0 of that many")
         ->check(CLI::PositiveNumber);

@@ -171,7 +171,7 @@ ExitCode project(const ProjectOptions& options) {
                 note = fmt::format(
                     "note: on {} GPUs {:.0f} ms of the wire's are latency: {} messages "
                     "for each of {} buckets, there and back; a larger comm.bucket_mb "
-                    "(now {:.3g}) needs fewer\n",
+                    "(now {:.5g}) needs fewer\n",
                     ranks, 1e3 * row.latency, ranks - 1, work.buckets.size(),
                     1e-6 * static_cast<double>(optim::bucket_bytes(config, ranks)));
         }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <tuple>
 
@@ -114,6 +115,29 @@ TEST_CASE("measured steps on 8 to 64 GPUs follow from those on 4") {
     const Errors e = errors(stated_latency_us, 0.01, Kind::replicated);
     CHECK(e.rows == 74);
     CHECK(e.mean < 0.06);
+}
+
+// test_cost_model "[.table]" -s prints it.
+TEST_CASE("the table of the README", "[.table]") {
+    for (const std::string model : {"500m", "1.8b"}) {
+        const auto calibrating = std::find_if(rows.begin(), rows.end(), [&](const Row& r) {
+            return r.model == model && r.density == 0.01 && r.kind == Kind::replicated;
+        });
+        const Machine machine = fit(sockets(stated_latency_us), model, *calibrating);
+        for (const Row& r : rows) {
+            if (r.model != model) continue;
+            const char* const kinds[] = {"replicated", "sharded", "sharded, residual on the CPU"};
+            std::printf("%s, density %g, %s, 4 to 64 GPUs:", model.c_str(), r.density,
+                        kinds[static_cast<int>(r.kind)]);
+            for (std::size_t i = 0; i < ranks.size(); ++i) {
+                const auto p =
+                    train::predict_step(work_of(model, r.density, r.kind, ranks[i]), machine);
+                std::printf(" %+.1f %%", 100 * (1e3 * p.seconds / r.step_ms[i] - 1));
+                CHECK(p.seconds > 0);
+            }
+            std::printf("\n");
+        }
+    }
 }
 
 TEST_CASE("the prediction hangs on neither the stated latency nor the row of local work") {
