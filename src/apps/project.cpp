@@ -167,7 +167,7 @@ ExitCode project(const ProjectOptions& options) {
             row.print();
             out["rows"].push_back(row.json());
             constexpr double much = 0.1;
-            if (row.latency > much * row.p.seconds)
+            if (work.buckets.size() > 1 && row.latency > much * row.p.seconds)
                 note = fmt::format(
                     "note: on {} GPUs {:.0f} ms of the wire's are latency: {} messages "
                     "for each of {} buckets, there and back; a larger comm.bucket_mb "

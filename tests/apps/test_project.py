@@ -64,6 +64,10 @@ class Project(Case):
         self.assertNotIn("are latency", text)
         text, _ = self.project("train.global_batch=32768", "--gpus", "4,4096")
         self.assertRegex(text, "note: on 4096 GPUs .* latency: 4095 messages .*comm.bucket_mb")
+        # One bucket cannot become fewer.
+        text, figures = self.project("--gpus", "4", deck=TINY_GPT)
+        self.assertGreater(figures["rows"][0]["latency_ms"], 0.1 * figures["rows"][0]["step_ms"])
+        self.assertNotIn("bucket_mb", text)
 
     def test_compare(self):
         text, figures = self.project("--gpus", "4,64", "--compare")

@@ -135,19 +135,32 @@ TEST_CASE("messages move on while a rank computes") {
     if (comm->rank() == 0) std::this_thread::sleep_for(busy);
     pending.wait(Exec());
     if (comm->rank() != 0) CHECK(timer.seconds() < 1.0);
+    const auto arrived = to_host(received);
     for (int i = 0; i < p - 1; ++i)
-        CHECK(received(i * piece) == static_cast<float>(i < comm->rank() ? i : i + 1));
+        CHECK(arrived[i * piece] == static_cast<float>(i < comm->rank() ? i : i + 1));
     comm->barrier();
 }
 
 TEST_CASE("a transfer that nobody waits for any more is done before it ends") {
     const auto comm = make_mpi(MPI_COMM_WORLD);
+    constexpr Index piece = 100000;
     for (int i = 0; i < 20; ++i) {
-        const Vec<float> buffer("scape::test::buffer", comm->size() * 100000);
-        const Pending dropped = comm->all_gather(Exec(), buffer);
-        Pending tested = comm->broadcast(Exec(), buffer, i % comm->size());
-        while (!tested.test()) {
+        const int root = i % comm->size();
+        const Vec<float> gathered("scape::test::gathered", comm->size() * piece);
+        const Vec<float> sent("scape::test::sent", piece);
+        Kokkos::deep_copy(slice(gathered, comm->rank() * piece, (comm->rank() + 1) * piece),
+                          static_cast<float>(100 * i + comm->rank()));
+        Kokkos::deep_copy(sent, static_cast<float>(100 * i + comm->rank()));
+        {
+            const Pending dropped = comm->all_gather(Exec(), gathered);
+            Pending tested = comm->broadcast(Exec(), sent, root);
+            while (!tested.test()) {
+            }
+            tested.wait(Exec());
         }
+        for (int r = 0; r < comm->size(); ++r)
+            CHECK(to_host(gathered)[(r + 1) * piece - 1] == static_cast<float>(100 * i + r));
+        CHECK(to_host(sent)[piece - 1] == static_cast<float>(100 * i + root));
     }
     comm->barrier();
 }
